@@ -1,0 +1,75 @@
+package v1
+
+// Phase is a summary of the conditions in one word, for people. It is derived
+// from them and never decides anything.
+type Phase string
+
+const (
+	// PhaseCreating means that there has not been a primary yet.
+	PhaseCreating Phase = "Creating"
+	// PhaseHealthy means that every instance asked for serves.
+	PhaseHealthy Phase = "Healthy"
+	// PhaseProgressing means that the primary serves and the operator is at
+	// work on the other instances.
+	PhaseProgressing Phase = "Progressing"
+	// PhaseDegraded means that the primary serves, and an instance is in trouble.
+	PhaseDegraded Phase = "Degraded"
+	// PhaseUnavailable means that there is no primary that takes writes.
+	PhaseUnavailable Phase = "Unavailable"
+	// PhaseInvalid means that the spec was refused; what ran before runs on.
+	PhaseInvalid Phase = "Invalid"
+)
+
+// Types of conditions. Each is always present: False is set, not left out.
+const (
+	// ConditionReady is True when every instance asked for serves.
+	ConditionReady = "Ready"
+	// ConditionPrimaryAvailable is True when a primary takes writes.
+	ConditionPrimaryAvailable = "PrimaryAvailable"
+	// ConditionReplicating is True when every replica asked for streams.
+	ConditionReplicating = "Replicating"
+	// ConditionProgressing is True while the operator has something to do.
+	ConditionProgressing = "Progressing"
+	// ConditionUpToDate is True when every instance runs what the spec asks for.
+	ConditionUpToDate = "UpToDate"
+	// ConditionSpecAccepted is False when the spec asks for something that the
+	// operator refuses; the message names the field and the way out.
+	ConditionSpecAccepted = "SpecAccepted"
+)
+
+// Reasons of conditions and events, a closed list. docs/events.md explains each.
+const (
+	ReasonAllInstancesReady   = "AllInstancesReady"
+	ReasonInstancesNotReady   = "InstancesNotReady"
+	ReasonPrimaryServes       = "PrimaryServes"
+	ReasonPrimaryNotReady     = "PrimaryNotReady"
+	ReasonBootstrapping       = "Bootstrapping"
+	ReasonBootstrapFailed     = "BootstrapFailed"
+	ReasonDataLost            = "DataLost"
+	ReasonAllReplicasStream   = "AllReplicasStream"
+	ReasonNoReplicas          = "NoReplicas"
+	ReasonReplicasNotStream   = "ReplicasNotStreaming"
+	ReasonSettled             = "Settled"
+	ReasonReconciling         = "Reconciling"
+	ReasonBlocked             = "Blocked"
+	ReasonUpToDate            = "UpToDate"
+	ReasonRestartNeeded       = "RestartNeeded"
+	ReasonConfigurationNotYet = "ConfigurationNotApplied"
+	ReasonVolumeGrowing       = "VolumeGrowing"
+	ReasonAccepted            = "Accepted"
+	ReasonInvalid             = "Invalid"
+	ReasonNameConflict        = "NameConflict"
+	ReasonCreateFailed        = "CreateFailed"
+	ReasonUnschedulable       = "Unschedulable"
+	ReasonPodFailed           = "PodFailed"
+	ReasonVolumePending       = "VolumePending"
+	ReasonDiskFull            = "DiskFull"
+	ReasonInstanceFailed      = "InstanceFailed"
+	ReasonAgentUnreachable    = "AgentUnreachable"
+	ReasonVolumeAdopted       = "VolumeAdopted"
+	ReasonInstanceCreated     = "InstanceCreated"
+	ReasonInstanceRemoved     = "InstanceRemoved"
+	ReasonInstanceReplaced    = "InstanceReplaced"
+	ReasonClusterCreated      = "ClusterCreated"
+	ReasonVolumeRetained      = "VolumeRetained"
+)

@@ -1,0 +1,62 @@
+package v1
+
+import (
+	"fmt"
+
+	"k8s.io/utils/ptr"
+)
+
+// The schema carries these defaults, too; they are repeated here for objects
+// that never passed an API server, and for fields that depend on others.
+const (
+	defaultInstances = 1
+	defaultUID       = 999
+	defaultDatabase  = "app"
+	defaultOwner     = "app"
+	defaultLocale    = "C.UTF-8"
+	defaultEncoding  = "UTF8"
+)
+
+// WithDefaults returns a copy of c in which every optional field that has a
+// default is set: Instances, Postgres.UID, Postgres.Image, Storage.Retain and
+// Bootstrap with all of its initdb are never empty in it.
+func WithDefaults(c *PostgresCluster) *PostgresCluster {
+	c = c.DeepCopy()
+	s := &c.Spec
+	if s.Instances == nil {
+		s.Instances = ptr.To[int32](defaultInstances)
+	}
+	if s.Postgres.UID == nil {
+		s.Postgres.UID = ptr.To[int64](defaultUID)
+	}
+	if s.Postgres.Image == "" {
+		s.Postgres.Image = fmt.Sprintf("docker.io/library/postgres:%d", s.Postgres.Version)
+	}
+	if s.Storage.Retain == "" {
+		s.Storage.Retain = RetainVolumes
+	}
+	if s.Bootstrap == nil {
+		s.Bootstrap = &BootstrapSpec{}
+	}
+	if s.Bootstrap.Initdb == nil {
+		s.Bootstrap.Initdb = &InitdbSpec{}
+	}
+	defaultInitdb(s.Bootstrap.Initdb)
+	return c
+}
+
+func defaultInitdb(i *InitdbSpec) {
+	setIfEmpty(&i.Database, defaultDatabase)
+	setIfEmpty(&i.Owner, defaultOwner)
+	setIfEmpty(&i.Locale, defaultLocale)
+	setIfEmpty(&i.Encoding, defaultEncoding)
+	if i.DataChecksums == nil {
+		i.DataChecksums = ptr.To(true)
+	}
+}
+
+func setIfEmpty(field *string, value string) {
+	if *field == "" {
+		*field = value
+	}
+}

@@ -1,0 +1,336 @@
+package v1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PostgresCluster is one PostgreSQL cluster: a primary and its streaming
+// replicas, with their volumes, Services and logins.
+//
+// +genclient
+// +genclient:method=GetScale,verb=get,subresource=scale,result=k8s.io/api/autoscaling/v1.Scale
+// +genclient:method=UpdateScale,verb=update,subresource=scale,input=k8s.io/api/autoscaling/v1.Scale,result=k8s.io/api/autoscaling/v1.Scale
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=postgresclusters,singular=postgrescluster,shortName=pg,categories=all
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.instances,statuspath=.status.instances,selectorpath=.status.selector
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`,description="What the primary's server says its version is"
+// +kubebuilder:printcolumn:name="Instances",type=integer,JSONPath=`.spec.instances`,description="Instances asked for"
+// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyInstances`,description="Instances that serve: the primary, and replicas that stream from it"
+// +kubebuilder:printcolumn:name="Primary",type=string,JSONPath=`.status.primary`,description="The instance that takes writes"
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.phase`,description="The conditions in one word"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 50",message="metadata.name: at most 50 characters, since names of Services, hosts and slots are derived from it; choose a shorter name"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name: lower case letters, digits and '-' only, beginning with a letter and ending with a letter or digit, since Services are named after it"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.systemID) || oldSelf.status.systemID == '' || (has(self.spec.bootstrap) == has(oldSelf.spec.bootstrap) && (!has(self.spec.bootstrap) || self.spec.bootstrap == oldSelf.spec.bootstrap))",message="spec.bootstrap: used at creation only, and this cluster has been created; put the old value back, or create a new cluster"
+type PostgresCluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// What you ask for.
+	Spec PostgresClusterSpec `json:"spec"`
+	// What is there. Written by the operator only.
+	// +optional
+	Status PostgresClusterStatus `json:"status,omitzero"`
+}
+
+// PostgresClusterList is a list of PostgresClusters.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +kubebuilder:object:root=true
+type PostgresClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []PostgresCluster `json:"items"`
+}
+
+// PostgresClusterSpec is what the user asks for.
+type PostgresClusterSpec struct {
+	// How many instances: one primary, the others replicas. Instances are pods
+	// with a volume each, named <cluster>-1, <cluster>-2 and so on. Scaling down
+	// removes replicas with their volumes, never the primary. Default 1.
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=99
+	// +optional
+	Instances *int32 `json:"instances,omitempty"`
+
+	// The PostgreSQL server: version, image, configuration.
+	Postgres PostgresSpec `json:"postgres"`
+
+	// The volume of each instance.
+	Storage StorageSpec `json:"storage"`
+
+	// Compute resources of each Postgres container, as in a pod.
+	// +optional
+	Resources ResourceRequirements `json:"resources,omitzero"`
+
+	// How the database is made. Used once, at creation; it can be corrected
+	// until the database exists. Default: initdb with its defaults.
+	// +optional
+	Bootstrap *BootstrapSpec `json:"bootstrap,omitempty"`
+
+	// Template for what the operator does not own in the pods it makes.
+	// +optional
+	Pod PodSpec `json:"pod,omitzero"`
+}
+
+// PostgresSpec is the server and its configuration.
+//
+// +kubebuilder:validation:XValidation:rule="self.version == oldSelf.version",message="spec.postgres.version: a running cluster keeps its major version; create a new cluster of the other version and copy the data (pg_dump and pg_restore)"
+type PostgresSpec struct {
+	// Major version of PostgreSQL: 15, 16, 17 or 18.
+	// +kubebuilder:validation:Enum=15;16;17;18
+	Version int32 `json:"version"`
+
+	// Container image with the server, any tag or digest. Its major version is
+	// checked against `version` before the data is touched. Default:
+	// docker.io/library/postgres:<version>.
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self == '' || !self.matches('\\\\s')",message="spec.postgres.image: an image reference has no white space; write it as name:tag or name@sha256:digest"
+	// +optional
+	Image string `json:"image,omitempty"`
+
+	// Numeric user and group id of the user `postgres` in the image: 999 in the
+	// Docker Official image, 70 in its alpine variant. Default 999.
+	// +kubebuilder:default=999
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65534
+	// +optional
+	UID *int64 `json:"uid,omitempty"`
+
+	// Server parameters, written as people write them: 200, on, "256MB", 1.1.
+	// Those that the operator owns are refused in the condition SpecAccepted.
+	// A parameter that needs a restart takes effect at the next restart of each
+	// instance; the condition UpToDate names those that wait for one.
+	// +kubebuilder:validation:MaxProperties=500
+	// +optional
+	Parameters map[string]ParameterValue `json:"parameters,omitempty"`
+
+	// Lines for pg_hba.conf. They come after the operator's own lines, which
+	// let its agents and replicas in, and before the closing default, which
+	// lets every role in over TLS with its password.
+	// +kubebuilder:validation:MaxItems=200
+	// +kubebuilder:validation:items:MaxLength=1024
+	// +kubebuilder:validation:items:XValidation:rule="!self.contains('\\n')",message="spec.postgres.hba: one rule an item, without a line break; make an item of each line"
+	// +listType=atomic
+	// +optional
+	HBA []string `json:"hba,omitempty"`
+}
+
+// RetainPolicy says what becomes of the volumes when the cluster is deleted.
+//
+// +kubebuilder:validation:Enum=Retain;Delete
+type RetainPolicy string
+
+const (
+	// RetainVolumes keeps the volumes when the PostgresCluster is deleted.
+	RetainVolumes RetainPolicy = "Retain"
+	// DeleteVolumes lets the volumes go with the PostgresCluster.
+	DeleteVolumes RetainPolicy = "Delete"
+)
+
+// StorageSpec is the volume of each instance.
+type StorageSpec struct {
+	// Size of the data volume of each instance, such as 20Gi. It can grow while
+	// the server runs, where the storage class allows it.
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 268435456 : (isQuantity(self) && quantity(self).compareTo(quantity('256Mi')) >= 0)",message="spec.storage.size: a quantity of at least 256Mi, such as 20Gi"
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity(string(oldSelf))) >= 0",message="spec.storage.size: a volume can't shrink; put the old size back, or create a new cluster with the smaller size and copy the data"
+	Size resource.Quantity `json:"size"`
+
+	// Storage class of new volumes. Existing volumes keep theirs. Default: the
+	// default class of the Kubernetes cluster.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Class string `json:"class,omitempty"`
+
+	// What becomes of the volumes when the PostgresCluster is deleted: Retain
+	// keeps them, and the same manifest applied again adopts them; Delete lets
+	// them go with it. Default Retain.
+	// +kubebuilder:default=Retain
+	// +optional
+	Retain RetainPolicy `json:"retain,omitempty"`
+}
+
+// ResourceRequirements are requests and limits of the Postgres container.
+type ResourceRequirements struct {
+	// The most that the container may use, by resource name.
+	// +kubebuilder:validation:MaxProperties=20
+	// +optional
+	Limits corev1.ResourceList `json:"limits,omitempty"`
+	// What the scheduler sets aside for the container, by resource name.
+	// +kubebuilder:validation:MaxProperties=20
+	// +optional
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+}
+
+// BootstrapSpec says how the database is made; exactly one way.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.initdb)",message="spec.bootstrap: name exactly one way to make the database: initdb"
+type BootstrapSpec struct {
+	// Makes a new, empty database cluster.
+	// +optional
+	Initdb *InitdbSpec `json:"initdb,omitempty"`
+}
+
+// InitdbSpec makes a new database cluster with one database and its owner.
+type InitdbSpec struct {
+	// Name of the application's database. Default app.
+	// +kubebuilder:default=app
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!(self in ['postgres', 'template0', 'template1'])",message="spec.bootstrap.initdb.database: postgres, template0 and template1 exist in every cluster; choose another name, such as app"
+	// +optional
+	Database string `json:"database,omitempty"`
+
+	// The role that owns the database and logs in with the Secret
+	// <cluster>-app. Default app.
+	// +kubebuilder:default=app
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self != 'postgres' && !self.startsWith('pg_') && self != 'streaming_replica' && self != 'public' && self != 'none'",message="spec.bootstrap.initdb.owner: postgres, public, none, streaming_replica and names beginning with pg_ are reserved; choose another name, such as app"
+	// +optional
+	Owner string `json:"owner,omitempty"`
+
+	// Locale of the databases, as initdb takes it. Default C.UTF-8.
+	// +kubebuilder:default="C.UTF-8"
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	Locale string `json:"locale,omitempty"`
+
+	// Character encoding of the databases. Default UTF8.
+	// +kubebuilder:default=UTF8
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	Encoding string `json:"encoding,omitempty"`
+
+	// Whether data pages carry checksums. Default true.
+	// +kubebuilder:default=true
+	// +optional
+	DataChecksums *bool `json:"dataChecksums,omitempty"`
+
+	// SQL that runs once, as superuser, in the application's database. Each
+	// item reaches the server byte for byte as one query: several statements in
+	// an item succeed or fail together, and a statement that can't run in a
+	// transaction, such as CREATE DATABASE, needs an item of its own. psql's
+	// backslash commands are not SQL and are refused.
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=65536
+	// +listType=atomic
+	// +optional
+	SQL []string `json:"sql,omitempty"`
+}
+
+// PodSpec is the template for what the operator does not own in its pods.
+type PodSpec struct {
+	// Labels to add to the pods.
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="!self.exists(k, k.startsWith('pgop.dev/') || k.startsWith('app.kubernetes.io/'))",message="spec.pod.labels: keys under pgop.dev/ and app.kubernetes.io/ are the operator's; use a prefix of your own"
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// Annotations to add to the pods.
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="!self.exists(k, k.startsWith('pgop.dev/'))",message="spec.pod.annotations: keys under pgop.dev/ are the operator's; use a prefix of your own"
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
+	// Affinity of the pods. Default: prefer a node that has no other instance
+	// of this cluster.
+	// +optional
+	Affinity *corev1.Affinity `json:"affinity,omitempty"`
+	// Labels that a node must have.
+	// +kubebuilder:validation:MaxProperties=64
+	// +optional
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// Taints that the pods tolerate.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	// +optional
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// How the pods spread over topology domains, as in a pod.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	// +optional
+	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
+	// Priority class of the pods.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+	// Secrets with which images are pulled.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	// +optional
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+}
+
+// PostgresClusterStatus is what is there.
+type PostgresClusterStatus struct {
+	// The generation of the spec that this status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// A summary of the conditions for people; never decides anything.
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+	// The instance that takes writes.
+	// +optional
+	Primary string `json:"primary,omitempty"`
+	// How many instances there are.
+	// +optional
+	Instances int32 `json:"instances,omitempty"`
+	// How many instances serve: the primary, and replicas that stream from it.
+	// +optional
+	ReadyInstances int32 `json:"readyInstances"`
+	// Label selector of the instances' pods, for the scale subresource.
+	// +optional
+	Selector string `json:"selector,omitempty"`
+	// What the primary's server says its version is, such as 17.12.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// System identifier of the database. Once it is known, no instance is ever
+	// initialised anew under this name.
+	// +optional
+	SystemID string `json:"systemID,omitempty"`
+	// Timeline of the primary.
+	// +optional
+	Timeline int64 `json:"timeline,omitempty"`
+	// The state of the cluster, a condition for each question.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// The instances, sorted by number.
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Members []MemberStatus `json:"members,omitempty"`
+}
+
+// MemberStatus is one instance as the operator last saw it.
+type MemberStatus struct {
+	// Name of the instance, its pod and its volume.
+	Name string `json:"name"`
+	// primary, replica, or empty while it is neither.
+	// +optional
+	Role string `json:"role,omitempty"`
+	// Whether it serves: the primary, or a replica that streams from it.
+	Ready bool `json:"ready"`
+	// The node that it runs on.
+	// +optional
+	Node string `json:"node,omitempty"`
+	// Timeline of its data.
+	// +optional
+	Timeline int64 `json:"timeline,omitempty"`
+	// The image that its pod was asked to run.
+	// +optional
+	Image string `json:"image,omitempty"`
+	// Hash of the configuration that its server runs with.
+	// +optional
+	ConfigHash string `json:"configHash,omitempty"`
+	// What it waits for or what went wrong, in the words of whoever said it.
+	// +optional
+	Message string `json:"message,omitempty"`
+}

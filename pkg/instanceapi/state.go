@@ -1,0 +1,117 @@
+package instanceapi
+
+import "time"
+
+// StatePath is where an agent's API serves its State, by GET.
+const StatePath = "/v1/state"
+
+// Role is what an instance is in its cluster.
+type Role string
+
+const (
+	// RolePrimary is the instance that holds the Lease and takes writes.
+	RolePrimary Role = "primary"
+	// RoleReplica is an instance whose server runs in recovery.
+	RoleReplica Role = "replica"
+	// RoleNone is an instance whose server does not run.
+	RoleNone Role = ""
+)
+
+// Phase is what an agent is doing.
+type Phase string
+
+const (
+	// PhaseWaiting means that it can't go on until something else happens, such
+	// as another pod letting go of the volume; Message says what.
+	PhaseWaiting Phase = "Waiting"
+	// PhaseBootstrapping means that it makes the first database.
+	PhaseBootstrapping Phase = "Bootstrapping"
+	// PhaseCloning means that it copies the primary.
+	PhaseCloning Phase = "Cloning"
+	// PhaseStarting means that the server is starting or recovering.
+	PhaseStarting Phase = "Starting"
+	// PhaseRunning means that the server runs.
+	PhaseRunning Phase = "Running"
+	// PhaseStopping means that the server is being stopped.
+	PhaseStopping Phase = "Stopping"
+	// PhaseFailed means that the last try failed; Message says why. It tries
+	// again by itself, with back-off, and at once when its configuration
+	// changes.
+	PhaseFailed Phase = "Failed"
+)
+
+// State is what an agent reports of itself and its server.
+type State struct {
+	// Instance and PodUID say who answers.
+	Instance string `json:"instance"`
+	PodUID   string `json:"podUID"`
+	// AgentVersion is the version of the agent's binary.
+	AgentVersion string `json:"agentVersion"`
+
+	Phase Phase `json:"phase"`
+	// Message says in words what Phase waits for or what failed, for people.
+	Message string `json:"message,omitempty"`
+	// Since is when Phase began.
+	Since time.Time `json:"since"`
+
+	Role Role `json:"role"`
+	// Ready is what the readiness probe answers.
+	Ready bool `json:"ready"`
+
+	// HasData is true when the volume holds a complete data directory; DataID
+	// and SystemID identify it.
+	HasData  bool   `json:"hasData"`
+	DataID   string `json:"dataID,omitempty"`
+	SystemID string `json:"systemID,omitempty"`
+
+	// Term is the highest term that the instance knows of.
+	Term uint64 `json:"term,omitempty"`
+	// LastHolder is the instance that reigned in the last reign that the
+	// volume remembers.
+	LastHolder string `json:"lastHolder,omitempty"`
+
+	// ServerVersion is what the running server says, such as 17.12.
+	ServerVersion string `json:"serverVersion,omitempty"`
+	Timeline      uint32 `json:"timeline,omitempty"`
+	// WrittenLSN is the end of WAL on a primary, as X/Y.
+	WrittenLSN string `json:"writtenLSN,omitempty"`
+	// ReceivedLSN and ReplayedLSN are a replica's, as X/Y.
+	ReceivedLSN string `json:"receivedLSN,omitempty"`
+	ReplayedLSN string `json:"replayedLSN,omitempty"`
+	// Streaming is true on a replica whose WAL receiver streams.
+	Streaming bool `json:"streaming,omitempty"`
+	// Standbys are those that stream from this server, sorted by name.
+	Standbys []Standby `json:"standbys,omitempty"`
+	// Slots are this server's physical replication slots, sorted by name.
+	Slots []Slot `json:"slots,omitempty"`
+
+	// ConfigHash identifies the configuration that the server runs with: the
+	// hash of the ConfigMap's postgresql.conf and pg_hba.conf.
+	ConfigHash string `json:"configHash,omitempty"`
+	// PendingRestart are parameters whose new value needs a restart, sorted.
+	PendingRestart []string `json:"pendingRestart,omitempty"`
+	// ConfigError is why the newest configuration is not applied; the server
+	// runs on with the one before.
+	ConfigError string `json:"configError,omitempty"`
+
+	// VolumeSize and VolumeFree are the data volume's, in bytes.
+	VolumeSize uint64 `json:"volumeSize,omitempty"`
+	VolumeFree uint64 `json:"volumeFree,omitempty"`
+}
+
+// Standby is one row of a primary's pg_stat_replication.
+type Standby struct {
+	Name string `json:"name"`
+	// State is startup, catchup, streaming, backup or stopping.
+	State string `json:"state"`
+	// LagBytes is how much WAL the standby has yet to flush.
+	LagBytes int64 `json:"lagBytes"`
+}
+
+// Slot is a physical replication slot.
+type Slot struct {
+	Name   string `json:"name"`
+	Active bool   `json:"active"`
+	// KeptBytes is how much WAL the slot keeps from being recycled.
+	KeptBytes int64 `json:"keptBytes"`
+}
