@@ -1,0 +1,106 @@
+// Command image makes the container images of the local cluster:
+//
+//	image operator --binary FILE --name IMAGE --out ARCHIVE
+//	image binary   --binary FILE --name IMAGE --path PATH --out ARCHIVE
+//	image postgres --major MAJOR [--uid UID] --cache DIR
+//
+// The last prints the path of the archive that it made or found.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/pgop/postgres-operator/test/localcluster/images"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "image:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("usage: image operator|binary|postgres [flags]")
+	}
+	switch args[0] {
+	case "operator":
+		return buildOperator(args[1:])
+	case "binary":
+		return buildBinary(args[1:])
+	case "postgres":
+		return ensurePostgres(ctx, args[1:])
+	}
+	return fmt.Errorf("unknown image %q: want operator, binary or postgres", args[0])
+}
+
+func buildOperator(args []string) error {
+	flags := flag.NewFlagSet("operator", flag.ExitOnError)
+	binary := flags.String("binary", "", "the operator's static program")
+	name := flags.String("name", "docker.io/pgop/postgres-operator:dev", "name of the image")
+	out := flags.String("out", "", "archive to write")
+	flags.Parse(args)
+	if err := requireFlags(flags, "binary", "name", "out"); err != nil {
+		return err
+	}
+	return images.BuildOperator(*binary, *name, *out)
+}
+
+func buildBinary(args []string) error {
+	flags := flag.NewFlagSet("binary", flag.ExitOnError)
+	binary := flags.String("binary", "", "a static program")
+	name := flags.String("name", "", "name of the image")
+	path := flags.String("path", "", "the program's place in the image")
+	out := flags.String("out", "", "archive to write")
+	flags.Parse(args)
+	if err := requireFlags(flags, "binary", "name", "path", "out"); err != nil {
+		return err
+	}
+	return images.BuildBinary(*name, *binary, *path, *out)
+}
+
+func ensurePostgres(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("postgres", flag.ExitOnError)
+	major := flags.Int("major", 17, "major version of PostgreSQL")
+	uid := flags.Int("uid", 0, "user and group id of postgres, if not the official image's")
+	cache := flags.String("cache", "", "directory that keeps the archive")
+	flags.Parse(args)
+	if err := requireFlags(flags, "cache"); err != nil {
+		return err
+	}
+	tarPath, err := ensureVariant(ctx, *cache, *major, *uid)
+	if err != nil {
+		return err
+	}
+	fmt.Println(tarPath)
+	return nil
+}
+
+func ensureVariant(ctx context.Context, cache string, major, uid int) (string, error) {
+	if uid == 0 {
+		return images.EnsurePostgres(ctx, cache, major, report)
+	}
+	return images.EnsurePostgresUID(ctx, cache, major, uid, report)
+}
+
+func report(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+}
+
+func requireFlags(flags *flag.FlagSet, names ...string) error {
+	for _, name := range names {
+		if flags.Lookup(name).Value.String() == "" {
+			return fmt.Errorf("%s: --%s is missing", flags.Name(), name)
+		}
+	}
+	return nil
+}
