@@ -1,0 +1,163 @@
+package postgres
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Owned are the parameters that the operator sets itself and that a user can't
+// set, as patterns of path.Match, sorted.
+var Owned = []string{
+	"allow_alter_system",
+	"archive_cleanup_command",
+	"archive_command",
+	"archive_library",
+	"archive_mode",
+	"cluster_name",
+	"config_file",
+	"data_directory",
+	"external_pid_file",
+	"hba_file",
+	"hot_standby",
+	"ident_file",
+	"include",
+	"include_dir",
+	"include_if_exists",
+	"listen_addresses",
+	"log_destination",
+	"logging_collector",
+	"port",
+	"primary_conninfo",
+	"primary_slot_name",
+	"promote_trigger_file",
+	"recovery_end_command",
+	"recovery_target*",
+	"restore_command",
+	"ssl",
+	"ssl_*_file",
+	"ssl_crl_dir",
+	"ssl_passphrase_command*",
+	"synchronous_standby_names",
+	"unix_socket_directories",
+	"unix_socket_group",
+	"unix_socket_permissions",
+}
+
+// wayOut tells for some owned parameters what to do instead of setting them.
+var wayOut = map[string]string{
+	"port":             "the server listens on 5432; choose another port in a Service of your own",
+	"listen_addresses": "restrict who may connect by spec.postgres.hba or a NetworkPolicy",
+	"hba_file":         "write rules into spec.postgres.hba",
+	"hot_standby":      "replicas always answer queries",
+	"log_destination":  "the server's log is the container's; read it with kubectl logs",
+}
+
+// parameterName is what the server takes as a parameter's name: one word, or
+// for extensions more, joined by dots.
+var parameterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)*$`)
+
+// leastValue are parameters that replication and the agent need, with the
+// least that they get along with.
+var leastValue = map[string]int{
+	"max_wal_senders":                10,
+	"max_replication_slots":          10,
+	"superuser_reserved_connections": 1,
+}
+
+// CheckParameter says why a user can't set the parameter to value, and what to
+// do instead. It knows what the operator owns and what the file's syntax can
+// hold; what the server thinks of the value, the server says.
+func CheckParameter(name, value string) error {
+	if !parameterName.MatchString(name) {
+		return fmt.Errorf("%q is not the name of a parameter; use letters, digits and '_', as in work_mem or auto_explain.log_min_duration", name)
+	}
+	if strings.ContainsRune(value, 0) {
+		return fmt.Errorf("%s: the value holds a zero byte; remove it", name)
+	}
+	lower := strings.ToLower(name)
+	if isOwned(lower) {
+		way := wayOut[lower]
+		if way == "" {
+			way = "remove it"
+		}
+		return fmt.Errorf("%s is set by the operator; %s", name, way)
+	}
+	if lower == "wal_level" && value != "replica" && value != "logical" {
+		return fmt.Errorf("%s: replicas need replica or logical; set one of these or remove it", name)
+	}
+	if least, ok := leastValue[lower]; ok {
+		return checkLeast(name, value, least)
+	}
+	return nil
+}
+
+func checkLeast(name, value string, least int) error {
+	n, err := strconv.ParseInt(strings.TrimSpace(value), 0, 32)
+	if err != nil {
+		return fmt.Errorf("%s: %q is not a whole number; set at least %d or remove it", name, value, least)
+	}
+	if n < int64(least) {
+		return fmt.Errorf("%s: the operator needs at least %d; raise it or remove it", name, least)
+	}
+	return nil
+}
+
+func isOwned(name string) bool {
+	return slices.ContainsFunc(Owned, func(pattern string) bool {
+		matched, err := path.Match(pattern, name)
+		return err == nil && matched // the patterns are constants, and a test tries them all
+	})
+}
+
+// Defaults are the parameters that the operator sets unless the user does, for
+// a data volume of that many bytes: WAL must never fill a small one.
+func Defaults(volume int64) map[string]string {
+	const mb = 1 << 20
+	maxWAL := min(max(volume/8/mb, 64), 1024)
+	return map[string]string{
+		"wal_level":                   "replica",
+		"wal_log_hints":               "on",
+		"max_wal_senders":             "40",
+		"max_replication_slots":       "40",
+		"max_wal_size":                fmt.Sprintf("%dMB", maxWAL),
+		"min_wal_size":                fmt.Sprintf("%dMB", min(80, maxWAL)),
+		"max_slot_wal_keep_size":      fmt.Sprintf("%dMB", max(volume/4/mb, 64)),
+		"password_encryption":         "scram-sha-256",
+		"wal_receiver_timeout":        "5s",
+		"wal_sender_timeout":          "10s",
+		"wal_retrieve_retry_interval": "500ms",
+		"log_line_prefix":             "%m [%p] %q%u@%d ",
+		"log_checkpoints":             "on",
+		"log_timezone":                "UTC",
+		"timezone":                    "UTC",
+	}
+}
+
+// Merge returns the parameters of under and over; where both name one, over
+// wins. The server takes names in any case, so they are written in lower case:
+// else two spellings of one name would be two lines, the last of which counts.
+func Merge(under, over map[string]string) map[string]string {
+	merged := make(map[string]string, len(under)+len(over))
+	for _, layer := range []map[string]string{under, over} {
+		for _, name := range slices.Sorted(maps.Keys(layer)) {
+			merged[strings.ToLower(name)] = layer[name]
+		}
+	}
+	return merged
+}
+
+// RenderConf writes postgresql.conf: a line for each parameter, sorted. The
+// same parameters always give the same text.
+func RenderConf(parameters map[string]string) string {
+	var b strings.Builder
+	b.WriteString("# Written by the operator from spec.postgres.parameters; changes made here are lost.\n")
+	for _, name := range slices.Sorted(maps.Keys(parameters)) {
+		fmt.Fprintf(&b, "%s = %s\n", name, QuoteConf(parameters[name]))
+	}
+	return b.String()
+}

@@ -1,0 +1,76 @@
+package postgres
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestCheckParameter(t *testing.T) {
+	cases := []struct {
+		why, name, value string
+		// want is a part of the error; empty: accepted.
+		want string
+	}{
+		{"an ordinary parameter", "work_mem", "64MB", ""},
+		{"an extension's parameter", "auto_explain.log_min_duration", "1s", ""},
+		{"any text as value", "application_name", `it's a "\ value`, ""},
+		{"logical decoding", "wal_level", "logical", ""},
+		{"minimal WAL stops replicas", "wal_level", "minimal", "wal_level"},
+		{"owned", "listen_addresses", "*", "spec.postgres.hba"},
+		{"owned in other case", "Restore_Command", "x", "Restore_Command is set by the operator"},
+		{"owned by pattern", "recovery_target_time", "x", "recovery_target_time"},
+		{"owned file", "ssl_cert_file", "x", "ssl_cert_file"},
+		{"an include is not a parameter", "include_dir", "/tmp", "include_dir"},
+		{"ciphers are the user's", "ssl_ciphers", "HIGH", ""},
+		{"no name", "", "1", "not the name"},
+		{"a name that would end its line", "a\nport", "1", "not the name"},
+		{"a name with a blank", "work mem", "1", "not the name"},
+		{"enough senders", "max_wal_senders", "12", ""},
+		{"too few senders", "max_wal_senders", "0", "at least 10"},
+		{"senders in words", "max_wal_senders", "many", "not a whole number"},
+		{"zero byte", "application_name", "a\x00b", "zero byte"},
+	}
+	for _, c := range cases {
+		err := CheckParameter(c.name, c.value)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: got %v, want an error with %q", c.why, err, c.want)
+		}
+	}
+}
+
+func TestOwnedIsSortedAndReadable(t *testing.T) {
+	if !slices.IsSorted(Owned) {
+		t.Error("Owned is not sorted")
+	}
+	for _, pattern := range Owned {
+		if _, err := path.Match(pattern, "x"); err != nil {
+			t.Errorf("pattern %q: %v", pattern, err)
+		}
+	}
+}
+
+func TestDefaultsAreAllowed(t *testing.T) {
+	for name, value := range Defaults(256 << 20) {
+		if err := CheckParameter(name, value); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRenderConf(t *testing.T) {
+	got := RenderConf(Merge(
+		map[string]string{"work_mem": "4MB", "jit": "on"},
+		map[string]string{"Work_Mem": "64MB", "a.b": "it's\na \\ \"line\""}))
+	want := `# Written by the operator from spec.postgres.parameters; changes made here are lost.
+a.b = 'it''s\na \\ "line"'
+jit = 'on'
+work_mem = '64MB'
+`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,50 @@
+package postgres
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ControlData is what the control file of a data directory says.
+type ControlData struct {
+	SystemID string
+	// State of the cluster in the server's words, such as "in production" or
+	// "shut down in recovery".
+	State          string
+	Timeline       uint32
+	CheckpointLSN  LSN
+	MinRecoveryLSN LSN
+	Checksums      bool
+}
+
+// ParseControlData reads what pg_controldata prints in the locale C.
+func ParseControlData(output string) (ControlData, error) {
+	values := map[string]string{}
+	for line := range strings.Lines(output) {
+		key, value, ok := strings.Cut(line, ":")
+		if ok {
+			values[key] = strings.TrimSpace(value)
+		}
+	}
+	c := ControlData{
+		SystemID:  values["Database system identifier"],
+		State:     values["Database cluster state"],
+		Checksums: values["Data page checksum version"] != "0",
+	}
+	if _, err := strconv.ParseUint(c.SystemID, 10, 64); err != nil {
+		return ControlData{}, fmt.Errorf("parse control data: system identifier %q: %w", c.SystemID, err)
+	}
+	timeline, err := strconv.ParseUint(values["Latest checkpoint's TimeLineID"], 10, 32)
+	if err != nil {
+		return ControlData{}, fmt.Errorf("parse control data: timeline: %w", err)
+	}
+	c.Timeline = uint32(timeline)
+	if c.CheckpointLSN, err = ParseLSN(values["Latest checkpoint location"]); err != nil {
+		return ControlData{}, fmt.Errorf("parse control data: latest checkpoint: %w", err)
+	}
+	if c.MinRecoveryLSN, err = ParseLSN(values["Minimum recovery ending location"]); err != nil {
+		return ControlData{}, fmt.Errorf("parse control data: minimum recovery: %w", err)
+	}
+	return c, nil
+}

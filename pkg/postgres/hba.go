@@ -1,0 +1,139 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// IdentMap is the name of the map in pg_ident.conf that lets the agent's
+// operating system user in as Superuser.
+const IdentMap = "pgop"
+
+const hbaHead = `# Written by the operator; changes made here are lost.
+# The operator's own lines: the agent over the local socket, and replicas.
+local all postgres peer map=` + IdentMap + `
+hostssl replication ` + ReplicationRole + ` all scram-sha-256
+# Lines of spec.postgres.hba.
+`
+
+const hbaTail = `# The closing default: every role, over TLS, with its password.
+hostssl all all all scram-sha-256
+`
+
+// RenderHBA writes pg_hba.conf around the user's lines. The first line that
+// matches a connection decides, so that users can't lock out the operator.
+func RenderHBA(user []string) string {
+	var b strings.Builder
+	b.WriteString(hbaHead)
+	for _, line := range user {
+		b.WriteString(line + "\n")
+	}
+	b.WriteString(hbaTail)
+	return b.String()
+}
+
+// RenderClosedHBA writes a pg_hba.conf that lets nobody in but the agent.
+func RenderClosedHBA() string {
+	return "# The server is being prepared; only the agent may connect.\n" +
+		"local all postgres peer map=" + IdentMap + "\n"
+}
+
+// RenderIdent writes pg_ident.conf for an agent that runs as that operating
+// system user.
+func RenderIdent(osUser string) string {
+	return "# Written by the operator; changes made here are lost.\n" +
+		fmt.Sprintf("%s \"%s\" %s\n", IdentMap, osUser, Superuser)
+}
+
+var (
+	hbaTypes   = []string{"local", "host", "hostssl", "hostnossl", "hostgssenc", "hostnogssenc"}
+	hbaMethods = []string{"trust", "reject", "scram-sha-256", "md5", "password", "gss", "sspi", "ident",
+		"peer", "ldap", "radius", "cert", "pam", "bsd", "oauth"}
+)
+
+// CheckHBA says which of the user's lines, counted from 1, can't be a rule of
+// pg_hba.conf, and why. The server checks the finished file more closely.
+func CheckHBA(user []string) error {
+	for i, line := range user {
+		if err := checkHBALine(line); err != nil {
+			return fmt.Errorf("hba line %d, %q: %w", i+1, line, err)
+		}
+	}
+	return nil
+}
+
+func checkHBALine(line string) error {
+	if strings.ContainsAny(line, "\n\r\x00") {
+		return errors.New("holds a line break; make an item of each line")
+	}
+	if strings.HasSuffix(strings.TrimRight(line, " \t"), `\`) {
+		return errors.New("ends with a backslash, which would join it to the next line; write the rule in one line")
+	}
+	fields, err := hbaFields(line)
+	if err != nil || len(fields) == 0 {
+		return err
+	}
+	kind := fields[0]
+	if strings.HasPrefix(kind, "include") || strings.HasPrefix(kind, "@") {
+		return errors.New("other files can't be included; write their rules here")
+	}
+	if !slices.Contains(hbaTypes, kind) {
+		return fmt.Errorf("begins with %q; begin it with one of %s", kind, strings.Join(hbaTypes, ", "))
+	}
+	return checkHBAMethod(kind, fields)
+}
+
+func checkHBAMethod(kind string, fields []string) error {
+	method, form := 4, "TYPE DATABASE USER ADDRESS METHOD"
+	if kind == "local" {
+		method, form = 3, "TYPE DATABASE USER METHOD"
+	}
+	// An address may be followed by its mask in a field of its own.
+	if kind != "local" && len(fields) > 5 && strings.Trim(fields[4], "0123456789abcdefABCDEF.:") == "" &&
+		strings.ContainsAny(fields[4], ".:") {
+		method = 5
+	}
+	if len(fields) <= method {
+		return fmt.Errorf("has %d fields; write %s", len(fields), form)
+	}
+	if !slices.Contains(hbaMethods, fields[method]) {
+		return fmt.Errorf("%q is not an authentication method; use one of %s", fields[method], strings.Join(hbaMethods, ", "))
+	}
+	return nil
+}
+
+// hbaFields splits a line as the server does: blanks part fields, a comma
+// joins what follows to a list, quotes protect both, and # begins a comment.
+func hbaFields(line string) ([]string, error) {
+	var fields []string
+	var field strings.Builder
+	quoted, inField, afterComma := false, false, false
+	for _, c := range line {
+		if !quoted && c == '#' {
+			break
+		}
+		if !quoted && (c == ' ' || c == '\t') {
+			if inField && !afterComma {
+				fields = append(fields, field.String())
+				field.Reset()
+				inField = false
+			}
+			continue
+		}
+		inField, afterComma = true, !quoted && c == ','
+		if c == '"' {
+			quoted = !quoted
+			continue
+		}
+		field.WriteRune(c)
+	}
+	if quoted {
+		return nil, errors.New("has a quote that is not closed; close it")
+	}
+	if inField {
+		fields = append(fields, field.String())
+	}
+	return fields, nil
+}
