@@ -13,10 +13,10 @@ import (
 // let through, so decoding never fails; Text says what it means, or why it
 // means nothing.
 //
-// +kubebuilder:validation:XPreserveUnknownFields
-// +kubebuilder:validation:Schemaless
+// +kubebuilder:pruning:PreserveUnknownFields
+// +kubebuilder:validation:Type=""
 type ParameterValue struct {
-	raw string
+	raw string `json:"-"`
 }
 
 // NewParameter makes the value that a string in YAML would make.

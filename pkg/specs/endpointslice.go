@@ -1,0 +1,45 @@
+package specs
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+)
+
+// RWEndpointSlice is the slice of the rw Service, without endpoints: whoever
+// is primary puts itself in. Its address family is that of the Service.
+func RWEndpointSlice(c *v1.PostgresCluster, rw *corev1.Service) *discoveryv1.EndpointSlice {
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  objectMeta(c, EndpointSlice(c.Name)),
+		AddressType: addressType(rw),
+		Endpoints:   []discoveryv1.Endpoint{},
+		Ports: []discoveryv1.EndpointPort{{
+			Name:     ptr.To(PostgresPortName),
+			Port:     ptr.To[int32](PostgresPort),
+			Protocol: ptr.To(corev1.ProtocolTCP),
+		}},
+	}
+	slice.Labels[discoveryv1.LabelServiceName] = RWService(c.Name)
+	slice.Labels[discoveryv1.LabelManagedBy] = v1.GroupName
+	return slice
+}
+
+func addressType(rw *corev1.Service) discoveryv1.AddressType {
+	if len(rw.Spec.IPFamilies) > 0 && rw.Spec.IPFamilies[0] == corev1.IPv6Protocol {
+		return discoveryv1.AddressTypeIPv6
+	}
+	return discoveryv1.AddressTypeIPv4
+}
+
+// RepairEndpointSlice returns live with the labels that lead the Service to it,
+// or nil if it has them. Its endpoints are the agent's.
+func RepairEndpointSlice(live, want *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	if hasLabels(live.Labels, want.Labels) {
+		return nil
+	}
+	repaired := live.DeepCopy()
+	repaired.Labels = withLabels(live.Labels, want.Labels)
+	return repaired
+}

@@ -1,0 +1,84 @@
+package specs
+
+import (
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+)
+
+// Labels and annotations of a cluster's objects.
+const (
+	ClusterLabel  = "pgop.dev/cluster"
+	InstanceLabel = "pgop.dev/instance"
+	RoleLabel     = "pgop.dev/role"
+
+	// ManagedByLabel with ManagedBy marks whatever the operator made; its
+	// informers see only that.
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	ManagedBy      = "postgres-operator"
+
+	// TemplateHashAnnotation is the hash of the pod that was asked for.
+	TemplateHashAnnotation = "pgop.dev/template-hash"
+	// CreatedForAnnotation is the UID of the PostgresCluster for which a volume
+	// was made. One with another UID was retained and is being adopted.
+	CreatedForAnnotation = "pgop.dev/created-for"
+)
+
+// Labels are on every object of the cluster.
+func Labels(c *v1.PostgresCluster) map[string]string {
+	return map[string]string{
+		ClusterLabel:                 c.Name,
+		ManagedByLabel:               ManagedBy,
+		"app.kubernetes.io/name":     "postgresql",
+		"app.kubernetes.io/instance": c.Name,
+	}
+}
+
+// instanceLabels are on every object of one instance.
+func instanceLabels(c *v1.PostgresCluster, instance string) map[string]string {
+	labels := Labels(c)
+	labels[InstanceLabel] = instance
+	return labels
+}
+
+// SelectorOf selects the pods of the cluster.
+func SelectorOf(c *v1.PostgresCluster) map[string]string {
+	return map[string]string{ClusterLabel: c.Name}
+}
+
+// OwnerOf is the reference by which c owns an object, so that the object goes
+// when c goes.
+func OwnerOf(c *v1.PostgresCluster) metav1.OwnerReference {
+	return *metav1.NewControllerRef(c, v1.SchemeGroupVersion.WithKind(v1.ClusterKind))
+}
+
+func objectMeta(c *v1.PostgresCluster, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name:            name,
+		Namespace:       c.Namespace,
+		Labels:          Labels(c),
+		OwnerReferences: []metav1.OwnerReference{OwnerOf(c)},
+	}
+}
+
+// hasLabels says whether have carries all of want.
+func hasLabels(have, want map[string]string) bool {
+	for key, value := range want {
+		if have[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// withLabels returns have with all of want set.
+func withLabels(have, want map[string]string) map[string]string {
+	merged := maps.Clone(have)
+	if merged == nil {
+		merged = map[string]string{}
+	}
+	maps.Copy(merged, want)
+	return merged
+}

@@ -1,0 +1,268 @@
+package specs
+
+import (
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+)
+
+// PostgresContainer is the name of the container that runs the server.
+const PostgresContainer = "postgres"
+
+// AgentPort serves the agent's API over mutual TLS, ProbePort its probes.
+const (
+	AgentPort = 8443
+	ProbePort = 8080
+)
+
+// Where things are in a pod. The image's own VOLUME, /var/lib/postgresql/data,
+// is left alone.
+const (
+	dataMount       = "/pgdata"
+	binaryMount     = "/pgop/bin"
+	binaryPath      = "/pgop/bin/postgres-operator"
+	tlsMount        = "/pgop/tls"
+	secretsMount    = "/pgop/secrets"
+	appMount        = "/pgop/secrets/app"
+	replicaMount    = "/pgop/secrets/replication"
+	tokenMount      = "/var/run/secrets/kubernetes.io/serviceaccount"
+	socketDirectory = "/run/postgresql"
+)
+
+// stopGrace is how long, in seconds, a pod may take to stop. The agent's fast
+// shutdown ends well within it.
+const stopGrace = 60
+
+// Pod is the pod of an instance. The agent, which an init container copies from
+// operatorImage, is PID 1 in the user's Postgres image.
+func Pod(c *v1.PostgresCluster, instance, operatorImage string) *corev1.Pod {
+	uid := *c.Spec.Postgres.UID
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            instance,
+			Namespace:       c.Namespace,
+			Labels:          withLabels(c.Spec.Pod.Labels, instanceLabels(c, instance)),
+			Annotations:     podAnnotations(c),
+			OwnerReferences: []metav1.OwnerReference{OwnerOf(c)},
+		},
+		Spec: corev1.PodSpec{
+			Hostname:           instance,
+			Subdomain:          PodsService(c.Name),
+			ServiceAccountName: ServiceAccount(c.Name),
+			// The token is mounted by a volume of our own, since the init
+			// container has no use for it.
+			AutomountServiceAccountToken:  ptr.To(false),
+			EnableServiceLinks:            ptr.To(false),
+			TerminationGracePeriodSeconds: ptr.To[int64](stopGrace),
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot:        ptr.To(true),
+				RunAsUser:           &uid,
+				RunAsGroup:          &uid,
+				FSGroup:             &uid,
+				FSGroupChangePolicy: ptr.To(corev1.FSGroupChangeOnRootMismatch),
+				SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			InitContainers:            []corev1.Container{installContainer(c, operatorImage)},
+			Containers:                []corev1.Container{postgresContainer(c)},
+			Volumes:                   podVolumes(c, instance),
+			Affinity:                  affinity(c),
+			NodeSelector:              c.Spec.Pod.NodeSelector,
+			Tolerations:               c.Spec.Pod.Tolerations,
+			TopologySpreadConstraints: c.Spec.Pod.TopologySpreadConstraints,
+			PriorityClassName:         c.Spec.Pod.PriorityClassName,
+			ImagePullSecrets:          c.Spec.Pod.ImagePullSecrets,
+		},
+	}
+	pod.Annotations[TemplateHashAnnotation] = hashOf(templateOf(pod, operatorImage))
+	return pod
+}
+
+// templateOf is the part of pod whose change means that the instance must
+// restart. The operator's own image is left out: a new operator restarts no
+// server by itself.
+func templateOf(pod *corev1.Pod, operatorImage string) *corev1.Pod {
+	template := pod.DeepCopy()
+	template.OwnerReferences = nil
+	for i := range template.Spec.InitContainers {
+		if template.Spec.InitContainers[i].Image == operatorImage {
+			template.Spec.InitContainers[i].Image = ""
+		}
+	}
+	return template
+}
+
+func podAnnotations(c *v1.PostgresCluster) map[string]string {
+	annotations := map[string]string{"kubectl.kubernetes.io/default-container": PostgresContainer}
+	maps.Copy(annotations, c.Spec.Pod.Annotations)
+	return annotations
+}
+
+func installContainer(c *v1.PostgresCluster, operatorImage string) corev1.Container {
+	return corev1.Container{
+		Name:    "agent",
+		Image:   operatorImage,
+		Command: []string{"/postgres-operator", "install", binaryPath},
+		// The same as the server's: it runs before it, so it costs nothing more,
+		// and a quota that wants resources of every container gets them.
+		Resources:       resources(c),
+		SecurityContext: containerSecurity(),
+		VolumeMounts:    []corev1.VolumeMount{{Name: "agent", MountPath: binaryMount}},
+	}
+}
+
+func postgresContainer(c *v1.PostgresCluster) corev1.Container {
+	return corev1.Container{
+		Name:  PostgresContainer,
+		Image: c.Spec.Postgres.Image,
+		Command: []string{
+			binaryPath, "instance",
+			"--cluster", c.Name,
+			"--major", fmt.Sprint(c.Spec.Postgres.Version),
+			"--mount", dataMount,
+			"--run-dir", socketDirectory,
+			"--secrets-dir", secretsMount,
+			"--tls-dir", tlsMount,
+			"--api-listen", fmt.Sprintf(":%d", AgentPort),
+			"--probe-listen", fmt.Sprintf(":%d", ProbePort),
+		},
+		Env: []corev1.EnvVar{
+			fieldEnv("POD_NAME", "metadata.name"),
+			fieldEnv("POD_NAMESPACE", "metadata.namespace"),
+			fieldEnv("POD_UID", "metadata.uid"),
+			fieldEnv("POD_IP", "status.podIP"),
+			fieldEnv("NODE_NAME", "spec.nodeName"),
+			// For people who open a shell in the pod.
+			{Name: "PGDATA", Value: fmt.Sprintf("%s/%d/data", dataMount, c.Spec.Postgres.Version)},
+			{Name: "PGHOST", Value: socketDirectory},
+			{Name: "PGUSER", Value: "postgres"},
+		},
+		Ports: []corev1.ContainerPort{
+			{Name: PostgresPortName, ContainerPort: PostgresPort, Protocol: corev1.ProtocolTCP},
+			{Name: "agent", ContainerPort: AgentPort, Protocol: corev1.ProtocolTCP},
+			{Name: "probes", ContainerPort: ProbePort, Protocol: corev1.ProtocolTCP},
+		},
+		Resources:       resources(c),
+		SecurityContext: containerSecurity(),
+		ReadinessProbe:  probe("/readyz", 1, 3, 3),
+		LivenessProbe:   probe("/healthz", 10, 5, 3),
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: "data", MountPath: dataMount},
+			{Name: "agent", MountPath: binaryMount, ReadOnly: true},
+			{Name: "tls", MountPath: tlsMount, ReadOnly: true},
+			{Name: "app-login", MountPath: appMount, ReadOnly: true},
+			{Name: "replication-login", MountPath: replicaMount, ReadOnly: true},
+			{Name: "token", MountPath: tokenMount, ReadOnly: true},
+			{Name: "run", MountPath: socketDirectory},
+			{Name: "tmp", MountPath: "/tmp"},
+			// Docker's 64 MB are too few for parallel queries.
+			{Name: "shm", MountPath: "/dev/shm"},
+		},
+	}
+}
+
+func resources(c *v1.PostgresCluster) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Limits:   c.Spec.Resources.Limits,
+		Requests: c.Spec.Resources.Requests,
+	}
+}
+
+func fieldEnv(name, path string) corev1.EnvVar {
+	return corev1.EnvVar{
+		Name:      name,
+		ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}},
+	}
+}
+
+func containerSecurity() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: ptr.To(false),
+		ReadOnlyRootFilesystem:   ptr.To(true),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+}
+
+func probe(path string, period, timeout, failures int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(ProbePort)},
+		},
+		PeriodSeconds:    period,
+		TimeoutSeconds:   timeout,
+		FailureThreshold: failures,
+	}
+}
+
+// groupReadable lets the server's group read a mounted secret. The server
+// accepts a key that root owns and the group can read.
+var groupReadable = ptr.To[int32](0o440)
+
+func podVolumes(c *v1.PostgresCluster, instance string) []corev1.Volume {
+	return []corev1.Volume{
+		{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: instance},
+		}},
+		emptyDir("agent", corev1.StorageMediumDefault),
+		emptyDir("run", corev1.StorageMediumMemory),
+		emptyDir("tmp", corev1.StorageMediumDefault),
+		emptyDir("shm", corev1.StorageMediumMemory),
+		secretVolume("tls", TLSSecret(instance), "ca.crt", "tls.crt", "tls.key"),
+		secretVolume("app-login", AppSecret(c.Name), "username", "password"),
+		secretVolume("replication-login", ReplicationSecret(c.Name), "username", "password"),
+		tokenVolume("token"),
+	}
+}
+
+func emptyDir(name string, medium corev1.StorageMedium) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium},
+	}}
+}
+
+func secretVolume(name, secret string, keys ...string) corev1.Volume {
+	source := &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: groupReadable}
+	for _, key := range keys {
+		source.Items = append(source.Items, corev1.KeyToPath{Key: key, Path: key})
+	}
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: source}}
+}
+
+// tokenVolume is what the API server would mount by itself.
+func tokenVolume(name string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		DefaultMode: groupReadable,
+		Sources: []corev1.VolumeProjection{
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: ptr.To[int64](3607)}},
+			{ConfigMap: &corev1.ConfigMapProjection{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"},
+				Items:                []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+			}},
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{
+				Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"},
+			}}}},
+		},
+	}}}
+}
+
+// affinity is the user's, or else prefers a node without an instance of the
+// cluster, so that a lost node costs one.
+func affinity(c *v1.PostgresCluster) *corev1.Affinity {
+	if c.Spec.Pod.Affinity != nil {
+		return c.Spec.Pod.Affinity
+	}
+	return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
+			Weight: 100,
+			PodAffinityTerm: corev1.PodAffinityTerm{
+				LabelSelector: &metav1.LabelSelector{MatchLabels: SelectorOf(c)},
+				TopologyKey:   corev1.LabelHostname,
+			},
+		}},
+	}}
+}

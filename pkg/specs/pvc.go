@@ -1,0 +1,75 @@
+package specs
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+)
+
+// Volume is the claim of an instance's data volume. It is owned by the cluster
+// only where the user wants volumes to go with it.
+func Volume(c *v1.PostgresCluster, instance string) *corev1.PersistentVolumeClaim {
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            instance,
+			Namespace:       c.Namespace,
+			Labels:          instanceLabels(c, instance),
+			Annotations:     map[string]string{CreatedForAnnotation: string(c.UID)},
+			OwnerReferences: volumeOwners(c),
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: c.Spec.Storage.Size},
+			},
+		},
+	}
+	if c.Spec.Storage.Class != "" {
+		claim.Spec.StorageClassName = ptr.To(c.Spec.Storage.Class)
+	}
+	return claim
+}
+
+func volumeOwners(c *v1.PostgresCluster) []metav1.OwnerReference {
+	if c.Spec.Storage.Retain != v1.DeleteVolumes {
+		return nil
+	}
+	return []metav1.OwnerReference{OwnerOf(c)}
+}
+
+// RepairVolume returns live with the owner that spec.storage.retain asks for
+// and with a request of at least spec.storage.size, or nil if it has both. A
+// request is never lowered: the provisioner may have given more.
+func RepairVolume(live *corev1.PersistentVolumeClaim, c *v1.PostgresCluster) *corev1.PersistentVolumeClaim {
+	repaired := live.DeepCopy()
+	changed := false
+	if size := c.Spec.Storage.Size; NeedsGrowth(live, c) {
+		repaired.Spec.Resources.Requests[corev1.ResourceStorage] = size
+		changed = true
+	}
+	if owned := metav1.IsControlledBy(live, c); owned != (c.Spec.Storage.Retain == v1.DeleteVolumes) {
+		repaired.OwnerReferences = slices.DeleteFunc(repaired.OwnerReferences, func(r metav1.OwnerReference) bool {
+			return r.Kind == v1.ClusterKind
+		})
+		repaired.OwnerReferences = append(repaired.OwnerReferences, volumeOwners(c)...)
+		changed = true
+	}
+	if !changed {
+		return nil
+	}
+	return repaired
+}
+
+// NeedsGrowth says whether the claim asks for less than the spec does.
+func NeedsGrowth(claim *corev1.PersistentVolumeClaim, c *v1.PostgresCluster) bool {
+	return claim.Spec.Resources.Requests.Storage().Cmp(c.Spec.Storage.Size) < 0
+}
+
+// IsAdopted says whether the claim was made for an earlier cluster of the name.
+func IsAdopted(claim *corev1.PersistentVolumeClaim, c *v1.PostgresCluster) bool {
+	return claim.Annotations[CreatedForAnnotation] != string(c.UID)
+}
