@@ -85,6 +85,7 @@ func debianOptions(major int) []string {
 		"--mode=root",
 		"--variant=essential",
 		"--format=tar",
+		"--skip=cleanup/run", // where finish.sh makes the socket directory
 		fmt.Sprintf("--include=postgresql-%d,locales", major),
 		`--aptopt=Acquire::Retries "3"`,
 	}
@@ -163,6 +164,9 @@ func (r recipe) bootstrap(ctx context.Context, work string) (string, error) {
 	args := append([]string{"--essential-hook=" + users, "--customize-hook=" + finish}, r.options...)
 	cmd := command(ctx, "mmdebstrap", append(args, r.release, root)...)
 	cmd.Env = append(cmd.Env, "TMPDIR="+work, "PG_MAJOR="+strconv.Itoa(r.major))
+	// mmdebstrap mounts /proc and more below work. Nobody else sees these mounts,
+	// and however it ends, none stays.
+	cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	return root, run(cmd)
 }
 
