@@ -3,6 +3,7 @@ module github.com/pgop/postgres-operator/test/localcluster
 go 1.26.8
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.22.1
 	golang.org/x/sys v0.50.0
 )
