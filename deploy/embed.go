@@ -1,0 +1,10 @@
+// Package deploy embeds what the operator installs by itself. The other
+// manifests beside it are for people.
+package deploy
+
+import _ "embed"
+
+// PostgresClusterCRD is the CustomResourceDefinition of PostgresCluster, YAML.
+//
+//go:embed crd/pgop.dev_postgresclusters.yaml
+var PostgresClusterCRD []byte

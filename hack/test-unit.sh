@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Tests that need no cluster, with the race detector. The agent's tests run a
+# real PostgreSQL, which Debian has.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if [ ! -x /usr/lib/postgresql/15/bin/postgres ] && command -v apt-get >/dev/null; then
+  echo "installing postgresql-15 for the agent's tests"
+  # The package would start a server of its own otherwise.
+  mkdir -p /etc/postgresql-common
+  [ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends postgresql-15 >/dev/null
+fi
+go test -race ./cmd/... ./pkg/...
+go -C test/localcluster test ./...

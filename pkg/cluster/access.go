@@ -1,0 +1,139 @@
+package cluster
+
+import (
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/pki"
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+// ensureAccess keeps the pods' ServiceAccount and what it may do.
+func ensureAccess(o Observation, p *Plan) {
+	if o.ServiceAccount == nil {
+		p.create(specs.InstanceServiceAccount(o.Cluster), "", "")
+	}
+	switch want := specs.InstanceRole(o.Cluster); {
+	case o.Role == nil:
+		p.create(want, "", "")
+	default:
+		if repaired := specs.RepairRole(o.Role, want); repaired != nil {
+			p.update(repaired)
+		}
+	}
+	switch want := specs.InstanceRoleBinding(o.Cluster); {
+	case o.RoleBinding == nil:
+		p.create(want, "", "")
+	default:
+		if repaired := specs.RepairRoleBinding(o.RoleBinding, want); repaired != nil {
+			p.update(repaired)
+		}
+	}
+}
+
+// ensureSecrets keeps the authority, the logins and each instance's
+// certificate. The authority comes first: without it a pass makes no other.
+func ensureSecrets(o Observation, p *Plan) {
+	c := o.Cluster
+	ca, found := authority(o)
+	if !found {
+		made, err := pki.NewAuthority(c.Namespace+"/"+c.Name, o.Now)
+		if err != nil {
+			p.wait("make the certificate authority: %v", err)
+			return
+		}
+		ca = made
+		p.create(specs.NewCASecret(c, ca.Cert, ca.Key), "", "")
+	}
+	ensureLogins(o, p, ca)
+	for _, name := range p.Members {
+		ensureCertificate(o, p, ca, name)
+	}
+}
+
+func ensureLogins(o Observation, p *Plan, ca pki.Pair) {
+	c := o.Cluster
+	if app := o.Secrets[specs.AppSecret(c.Name)]; app == nil {
+		p.create(specs.NewAppSecret(c, specs.NewPassword(), ca.Cert), "", "")
+	} else if repaired := specs.RepairAppSecret(app, c, ca.Cert); repaired != nil {
+		p.update(repaired)
+	}
+	if o.Secrets[specs.ReplicationSecret(c.Name)] == nil {
+		p.create(specs.NewReplicationSecret(c, specs.NewPassword()), "", "")
+	}
+}
+
+func ensureCertificate(o Observation, p *Plan, ca pki.Pair, instance string) {
+	c := o.Cluster
+	hosts := specs.CertificateHosts(c, instance)
+	live := o.Secrets[specs.TLSSecret(instance)]
+	if live != nil && !ca.IsDue(pki.Pair{Cert: live.Data[specs.CertKey], Key: live.Data[specs.KeyKey]}, hosts, o.Now) {
+		return
+	}
+	leaf, err := ca.NewLeaf(instance, hosts, o.Now)
+	if err != nil {
+		p.wait("make the certificate of instance %s: %v", instance, err)
+		return
+	}
+	want := specs.NewTLSSecret(c, instance, ca.Cert, leaf.Cert, leaf.Key)
+	if live == nil {
+		p.create(want, "", "")
+	} else if repaired := specs.RepairTLSSecret(live, want); repaired != nil {
+		p.update(repaired)
+	}
+}
+
+// authority is the cluster's, as its Secret holds it.
+func authority(o Observation) (pki.Pair, bool) {
+	secret := o.Secrets[specs.CASecret(o.Cluster.Name)]
+	if secret == nil {
+		return pki.Pair{}, false
+	}
+	return pki.Pair{Cert: secret.Data[specs.CertKey], Key: secret.Data[specs.KeyKey]}, true
+}
+
+// ensureConfiguration keeps the ConfigMap that the agents follow and makes the
+// Lease. A spec that is refused leaves the configuration as it was, but for
+// who is a member.
+func ensureConfiguration(o Observation, p *Plan) {
+	id, _ := o.systemID()
+	if o.Lease == nil {
+		p.create(specs.NewLease(o.Cluster), "", "")
+	}
+	if p.SpecError != "" {
+		return
+	}
+	want, err := specs.NewConfigMap(o.Cluster, specs.Configuration{
+		SystemID:    id,
+		Members:     p.Members,
+		Initialiser: initialiser(o, p),
+	})
+	if err != nil {
+		p.SpecError = err.Error()
+		return
+	}
+	if o.ConfigMap == nil {
+		p.create(want, v1.ReasonClusterCreated, "creating the cluster")
+	} else if repaired := specs.RepairConfigMap(o.ConfigMap, want); repaired != nil {
+		p.update(repaired)
+	}
+}
+
+// ensureServices keeps the Services, and the slice that the primary's agent
+// fills. The slice waits for its Service, whose address family it takes.
+func ensureServices(o Observation, p *Plan) {
+	for _, want := range specs.Services(o.Cluster) {
+		if live := o.Services[want.Name]; live == nil {
+			p.create(want, "", "")
+		} else if repaired := specs.RepairService(live, want); repaired != nil {
+			p.update(repaired)
+		}
+	}
+	rw := o.Services[specs.RWService(o.Cluster.Name)]
+	if rw == nil {
+		return
+	}
+	if want := specs.RWEndpointSlice(o.Cluster, rw); o.EndpointSlice == nil {
+		p.create(want, "", "")
+	} else if repaired := specs.RepairEndpointSlice(o.EndpointSlice, want); repaired != nil {
+		p.update(repaired)
+	}
+}

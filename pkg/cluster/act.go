@@ -1,0 +1,210 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+)
+
+// actor carries out plans.
+type actor struct {
+	client kubernetes.Interface
+	owner  types.UID
+}
+
+// act runs one action. Whatever is already as wanted, or has changed since it
+// was seen so that the next pass will see it, counts as done.
+func (a actor) act(ctx context.Context, action Action) *Failure {
+	var err error
+	switch action.Verb {
+	case Create:
+		return a.create(ctx, action)
+	case Update:
+		err = updateObject(ctx, a.client, action.Object)
+		if errors.IsConflict(err) || errors.IsNotFound(err) {
+			return nil // changed meanwhile; its event wakes the next pass
+		}
+	case Delete:
+		err = deleteObject(ctx, a.client, action.Object)
+		if errors.IsConflict(err) || errors.IsNotFound(err) {
+			return nil // already gone, or replaced by one that is not meant
+		}
+	}
+	if err != nil {
+		return &Failure{Action: action, Reason: v1.ReasonCreateFailed, Err: err}
+	}
+	return nil
+}
+
+// create makes an object. If one of the name exists it is either ours, and the
+// cache does not show it yet, or somebody else's, which is never touched.
+func (a actor) create(ctx context.Context, action Action) *Failure {
+	err := createObject(ctx, a.client, action.Object)
+	switch {
+	case err == nil:
+		return nil
+	case errors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil // everything here is on its way out, as its owner wants
+	case !errors.IsAlreadyExists(err):
+		return &Failure{Action: action, Reason: v1.ReasonCreateFailed, Err: err}
+	}
+	live, err := getObject(ctx, a.client, action.Object)
+	switch {
+	case errors.IsNotFound(err):
+		return nil // gone meanwhile; the next pass makes it
+	case err != nil:
+		return &Failure{Action: action, Reason: v1.ReasonCreateFailed, Err: err}
+	case a.isOurs(live):
+		return nil
+	}
+	return &Failure{Action: action, Reason: v1.ReasonNameConflict, Err: conflict(live)}
+}
+
+func (a actor) isOurs(live object) bool {
+	if owner := metav1.GetControllerOf(live); owner != nil {
+		return owner.UID == a.owner
+	}
+	// A volume that is retained has no owner; observe finds it by its label.
+	_, isVolume := live.(*corev1.PersistentVolumeClaim)
+	return isVolume && isLabelledOurs(live)
+}
+
+func conflict(live object) error {
+	if live.GetDeletionTimestamp() != nil {
+		return fmt.Errorf("%s %s of an earlier cluster is still being deleted; waiting until it is gone", kindOf(live), live.GetName())
+	}
+	return fmt.Errorf("%s %s exists and does not belong to this cluster, so it is left alone; delete or rename it, or give the cluster another name", kindOf(live), live.GetName())
+}
+
+// typedClient is what the clients of all kinds have in common.
+type typedClient[T object] interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
+	Create(ctx context.Context, o T, opts metav1.CreateOptions) (T, error)
+	Update(ctx context.Context, o T, opts metav1.UpdateOptions) (T, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+}
+
+// calls are the calls of one kind, for an object of that kind.
+type calls struct {
+	get    func(context.Context) (object, error)
+	create func(context.Context) error
+	update func(context.Context) error
+	delete func(context.Context) error
+}
+
+func callsOf[T object](client typedClient[T], o T) calls {
+	uid := o.GetUID()
+	return calls{
+		get: func(ctx context.Context) (object, error) {
+			return client.Get(ctx, o.GetName(), metav1.GetOptions{})
+		},
+		create: func(ctx context.Context) error {
+			_, err := client.Create(ctx, o, metav1.CreateOptions{})
+			return err
+		},
+		update: func(ctx context.Context) error {
+			_, err := client.Update(ctx, o, metav1.UpdateOptions{})
+			return err
+		},
+		delete: func(ctx context.Context) error {
+			return client.Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		},
+	}
+}
+
+// bind finds the client for an object's kind.
+func bind(client kubernetes.Interface, o object) (calls, error) {
+	namespace := o.GetNamespace()
+	switch o := o.(type) {
+	case *corev1.Pod:
+		return callsOf(client.CoreV1().Pods(namespace), o), nil
+	case *corev1.PersistentVolumeClaim:
+		return callsOf(client.CoreV1().PersistentVolumeClaims(namespace), o), nil
+	case *corev1.Service:
+		return callsOf(client.CoreV1().Services(namespace), o), nil
+	case *corev1.Secret:
+		return callsOf(client.CoreV1().Secrets(namespace), o), nil
+	case *corev1.ConfigMap:
+		return callsOf(client.CoreV1().ConfigMaps(namespace), o), nil
+	case *corev1.ServiceAccount:
+		return callsOf(client.CoreV1().ServiceAccounts(namespace), o), nil
+	case *rbacv1.Role:
+		return callsOf(client.RbacV1().Roles(namespace), o), nil
+	case *rbacv1.RoleBinding:
+		return callsOf(client.RbacV1().RoleBindings(namespace), o), nil
+	case *coordinationv1.Lease:
+		return callsOf(client.CoordinationV1().Leases(namespace), o), nil
+	case *discoveryv1.EndpointSlice:
+		return callsOf(client.DiscoveryV1().EndpointSlices(namespace), o), nil
+	}
+	return calls{}, fmt.Errorf("no client for kind %s", kindOf(o))
+}
+
+func createObject(ctx context.Context, client kubernetes.Interface, o object) error {
+	c, err := bind(client, o)
+	if err != nil {
+		return err
+	}
+	return c.create(ctx)
+}
+
+func getObject(ctx context.Context, client kubernetes.Interface, o object) (object, error) {
+	c, err := bind(client, o)
+	if err != nil {
+		return nil, err
+	}
+	return c.get(ctx)
+}
+
+func updateObject(ctx context.Context, client kubernetes.Interface, o object) error {
+	c, err := bind(client, o)
+	if err != nil {
+		return err
+	}
+	return c.update(ctx)
+}
+
+func deleteObject(ctx context.Context, client kubernetes.Interface, o object) error {
+	c, err := bind(client, o)
+	if err != nil {
+		return err
+	}
+	return c.delete(ctx)
+}
+
+// kindOf names an object's kind for people; typed objects don't carry it.
+func kindOf(o object) string {
+	switch o.(type) {
+	case *corev1.Pod:
+		return "Pod"
+	case *corev1.PersistentVolumeClaim:
+		return "PersistentVolumeClaim"
+	case *corev1.Service:
+		return "Service"
+	case *corev1.Secret:
+		return "Secret"
+	case *corev1.ConfigMap:
+		return "ConfigMap"
+	case *corev1.ServiceAccount:
+		return "ServiceAccount"
+	case *rbacv1.Role:
+		return "Role"
+	case *rbacv1.RoleBinding:
+		return "RoleBinding"
+	case *coordinationv1.Lease:
+		return "Lease"
+	case *discoveryv1.EndpointSlice:
+		return "EndpointSlice"
+	}
+	return fmt.Sprintf("%T", o)
+}

@@ -1,0 +1,64 @@
+package cluster
+
+import (
+	"time"
+
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+const (
+	// busyRecheck is how often agents are asked while something is under way
+	// that no watch tells of.
+	busyRecheck = time.Second
+	// idleRecheck is how often agents are asked in a settled cluster. It costs
+	// the API server nothing.
+	idleRecheck = 30 * time.Second
+)
+
+// Analyse decides the next actions. It reads no clock, does no I/O but for
+// the random numbers in new keys and passwords, and never modifies o.
+func Analyse(o Observation) Plan {
+	p := Plan{RecheckAfter: idleRecheck}
+	if err := specs.CheckConfiguration(o.Cluster); err != nil {
+		p.SpecError = err.Error()
+	}
+	if p.SpecError != "" && o.ConfigMap == nil {
+		// There is no earlier configuration with which anything could be made.
+		return p
+	}
+	for _, rule := range rules {
+		rule(o, &p)
+	}
+	if len(p.Actions) > 0 || !isSettled(o, p) {
+		p.RecheckAfter = busyRecheck
+	}
+	return p
+}
+
+// rules run in order. Every rule speaks in every pass, so that what one waits
+// for never starves another.
+var rules = []func(Observation, *Plan){
+	chooseMembers,
+	ensureAccess,
+	ensureSecrets,
+	ensureConfiguration,
+	ensureServices,
+	removeInstances,
+	replaceBrokenPods,
+	ensureVolumes,
+	ensurePods,
+	labelRoles,
+}
+
+// isSettled says whether the cluster is as asked, as far as it was seen.
+func isSettled(o Observation, p Plan) bool {
+	if !o.primaryServes() || len(o.Instances) != len(p.Members) {
+		return false
+	}
+	for _, i := range o.Instances {
+		if !i.isReady() || i.State == nil {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,138 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/election"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+// replaceBrokenPods deletes pods that will not serve again as they are, and
+// whose replacement may. Their volumes stay.
+func replaceBrokenPods(o Observation, p *Plan) {
+	for _, i := range o.Instances {
+		if i.Pod == nil || i.podIsLeaving() || !slices.Contains(p.Members, i.Name) {
+			continue
+		}
+		if why := whyReplace(o, i); why != "" {
+			p.delete(i.Pod, v1.ReasonInstanceReplaced, fmt.Sprintf("replacing pod %s: %s", i.Name, why))
+		}
+	}
+}
+
+// whyReplace says why the pod must be replaced, or nothing.
+func whyReplace(o Observation, i Instance) string {
+	switch {
+	case i.Pod.Status.Phase == corev1.PodFailed || i.Pod.Status.Phase == corev1.PodSucceeded:
+		return fmt.Sprintf("it ended (%s)", endOf(i.Pod))
+	case i.volumeIsLeaving() && i.Name != o.primaryName():
+		return "its volume is being deleted"
+	case i.Volume == nil && i.Pod.Status.Phase == corev1.PodPending:
+		return "its volume is gone"
+	case i.isStuck() && !i.hasCurrentTemplate(o):
+		return "the spec has changed, and it does not serve"
+	}
+	return ""
+}
+
+func endOf(pod *corev1.Pod) string {
+	if pod.Status.Reason != "" {
+		return pod.Status.Reason + ": " + pod.Status.Message
+	}
+	return string(pod.Status.Phase)
+}
+
+// ensureVolumes makes missing volumes, grows those that are too small, and
+// keeps their owner as spec.storage.retain asks. A retained volume of an
+// earlier cluster of the name is taken over: its agent finds out what it holds.
+func ensureVolumes(o Observation, p *Plan) {
+	for _, name := range p.Members {
+		i := find(o, name)
+		switch {
+		case i.Volume == nil && i.Pod == nil:
+			p.create(specs.Volume(o.Cluster, name), "", "")
+		case i.Volume == nil:
+			// The pod goes first; a volume made now would be mounted by no one.
+		case i.volumeIsLeaving():
+			p.wait("volume %s is being deleted; a new one is made when it is gone", name)
+		default:
+			if repaired := specs.RepairVolume(i.Volume, o.Cluster); repaired != nil {
+				p.update(repaired)
+			}
+		}
+	}
+}
+
+// ensurePods makes missing pods, all at once: replicas wait for the primary by
+// themselves. No pod is made on a volume that is on its way out, since it would
+// keep the volume from going.
+func ensurePods(o Observation, p *Plan) {
+	for _, name := range p.Members {
+		i := find(o, name)
+		if i.Pod != nil || i.volumeIsLeaving() {
+			continue
+		}
+		p.create(specs.Pod(o.Cluster, name, o.OperatorImage), creationEvent(o, i), creationNote(o, i))
+	}
+}
+
+func creationEvent(o Observation, i Instance) string {
+	if i.Volume != nil && specs.IsAdopted(i.Volume, o.Cluster) && o.Cluster.Status.SystemID == "" {
+		return v1.ReasonVolumeAdopted
+	}
+	return v1.ReasonInstanceCreated
+}
+
+func creationNote(o Observation, i Instance) string {
+	switch {
+	case i.Volume == nil:
+		return fmt.Sprintf("created instance %s on a new volume", i.Name)
+	case creationEvent(o, i) == v1.ReasonVolumeAdopted:
+		return fmt.Sprintf("created instance %s on the volume that an earlier cluster of this name left", i.Name)
+	}
+	return fmt.Sprintf("created pod %s on its volume", i.Name)
+}
+
+// labelRoles makes each pod's role label say what its agent says, so that the
+// ro Service finds the replicas. A pod of which nothing is known keeps its
+// label; its readiness decides.
+func labelRoles(o Observation, p *Plan) {
+	for _, i := range o.Instances {
+		if i.Pod == nil || i.podIsLeaving() {
+			continue
+		}
+		if role := roleOf(o, i); role != instanceapi.RoleNone && i.Pod.Labels[specs.RoleLabel] != string(role) {
+			labelled := i.Pod.DeepCopy()
+			labelled.Labels = maps.Clone(i.Pod.Labels)
+			labelled.Labels[specs.RoleLabel] = string(role)
+			p.update(labelled)
+		}
+	}
+}
+
+// roleOf is primary for the pod that holds the Lease and for no other.
+func roleOf(o Observation, i Instance) instanceapi.Role {
+	_, holder := o.record()
+	if i.Pod != nil && holder == (election.Holder{Instance: i.Name, PodUID: string(i.Pod.UID)}) {
+		return instanceapi.RolePrimary
+	}
+	if i.State != nil && i.State.Role == instanceapi.RoleReplica {
+		return instanceapi.RoleReplica
+	}
+	return instanceapi.RoleNone
+}
+
+// find returns the named instance, with neither pod nor volume if there is none.
+func find(o Observation, name string) Instance {
+	i := slices.IndexFunc(o.Instances, func(i Instance) bool { return i.Name == name })
+	if i < 0 {
+		return Instance{Name: name}
+	}
+	return o.Instances[i]
+}

@@ -1,0 +1,239 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	postgresclient "github.com/pgop/postgres-operator/pkg/generated/clientset/versioned/typed/postgres/v1"
+	postgreslisters "github.com/pgop/postgres-operator/pkg/generated/listers/postgres/v1"
+)
+
+const (
+	// passTimeout bounds a pass, whatever the API server does.
+	passTimeout = 30 * time.Second
+	// staleRecheck lets a cache that was behind catch up.
+	staleRecheck = 100 * time.Millisecond
+)
+
+// Queue is where a loop says when it wants to be woken next.
+type Queue interface {
+	Forget(key cache.ObjectName)
+	AddRateLimited(key cache.ObjectName)
+	AddAfter(key cache.ObjectName, after time.Duration)
+}
+
+// Deps are what the loops of all clusters share.
+type Deps struct {
+	Kube          kubernetes.Interface
+	Postgres      postgresclient.PgopV1Interface
+	Clusters      postgreslisters.PostgresClusterLister
+	Listers       Listers
+	Events        events.EventRecorder
+	Queue         Queue
+	OperatorImage string
+	Log           *logrus.Entry
+	Now           func() time.Time
+}
+
+// Loop looks after one PostgresCluster in one life of it: another of the same
+// name has another UID and another Loop.
+type Loop struct {
+	Deps
+	key    cache.ObjectName
+	uid    types.UID
+	wake   chan struct{}
+	agents *agents
+	log    *logrus.Entry
+	// told are the failures of the last pass, so that each is told once.
+	told map[string]bool
+}
+
+// NewLoop makes the loop of a cluster; Run runs it.
+func NewLoop(deps Deps, key cache.ObjectName, uid types.UID) *Loop {
+	return &Loop{
+		Deps:   deps,
+		key:    key,
+		uid:    uid,
+		wake:   make(chan struct{}, 1),
+		agents: &agents{},
+		log:    deps.Log.WithFields(logrus.Fields{"namespace": key.Namespace, "cluster": key.Name}),
+		told:   map[string]bool{},
+	}
+}
+
+// UID is that of the PostgresCluster that the loop looks after.
+func (l *Loop) UID() types.UID { return l.uid }
+
+// Wake asks for a pass soon. It carries no data, since every pass re-reads
+// everything, so calls made before the pass starts collapse into one.
+func (l *Loop) Wake() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run makes one pass for each wake-up until ctx ends. When the next pass is
+// due, and how long to back off after an error, it tells the queue.
+func (l *Loop) Run(ctx context.Context) {
+	defer l.agents.closeAll()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+		}
+		recheck, err := l.pass(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		l.requeue(recheck, err)
+	}
+}
+
+func (l *Loop) requeue(recheck time.Duration, err error) {
+	if err != nil {
+		l.Queue.AddRateLimited(l.key)
+		return
+	}
+	l.Queue.Forget(l.key)
+	l.Queue.AddAfter(l.key, recheck)
+}
+
+// pass observes, analyses, acts and reports. Its error only asks for back-off:
+// what went wrong has been logged and is in the status.
+func (l *Loop) pass(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, passTimeout)
+	defer cancel()
+
+	c, err := l.Clusters.PostgresClusters(l.key.Namespace).Get(l.key.Name)
+	if apierrors.IsNotFound(err) || err == nil && (c.UID != l.uid || c.DeletionTimestamp != nil) {
+		return idleRecheck, nil // on its way out; the controller stops this loop
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read cluster %s: %w", l.key, err)
+	}
+	o, err := observe(ctx, l.Listers, l.agents, c, l.OperatorImage, l.Now())
+	if err != nil {
+		l.log.WithError(err).Warn("can't observe the cluster")
+		return 0, err
+	}
+	plan := Analyse(o)
+	failures := l.carryOut(ctx, c, plan)
+	l.tell(failures)
+	switch err := l.report(ctx, c, Status(o, plan, failures)); {
+	case apierrors.IsConflict(err):
+		return staleRecheck, nil // the cache was behind; the next pass reads what is new
+	case err != nil:
+		l.log.WithError(err).Warn("can't write the status")
+		return 0, err
+	}
+	return plan.RecheckAfter, failuresError(failures)
+}
+
+func (l *Loop) carryOut(ctx context.Context, c *v1.PostgresCluster, plan Plan) []Failure {
+	a := actor{client: l.Kube, owner: l.uid}
+	var failures []Failure
+	for _, action := range plan.Actions {
+		if failure := a.act(ctx, action); failure != nil {
+			failures = append(failures, *failure)
+			continue
+		}
+		if action.Reason != "" {
+			l.log.WithField("reason", action.Reason).Info(action.Note)
+			l.Events.Eventf(c, nil, corev1.EventTypeNormal, action.Reason, string(action.Verb), "%s", action.Note)
+		}
+	}
+	return failures
+}
+
+// tell logs each failure when it is new, and not each time it comes again.
+func (l *Loop) tell(failures []Failure) {
+	told := map[string]bool{}
+	for _, f := range failures {
+		text := fmt.Sprintf("%s: %v", f.Action, f.Err)
+		if !l.told[text] {
+			l.log.WithFields(logrus.Fields{"action": f.Action.String(), "reason": f.Reason}).WithError(f.Err).Warn("an action failed; trying again")
+		}
+		told[text] = true
+	}
+	l.told = told
+}
+
+// report writes the status if it changed, and makes an event of each condition
+// that turned.
+func (l *Loop) report(ctx context.Context, c *v1.PostgresCluster, status v1.PostgresClusterStatus) error {
+	if equality.Semantic.DeepEqual(c.Status, status) {
+		return nil
+	}
+	updated := c.DeepCopy()
+	updated.Status = status
+	_, err := l.Postgres.PostgresClusters(c.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil // deleted meanwhile
+	case err != nil:
+		return fmt.Errorf("write status of cluster %s: %w", l.key, err)
+	}
+	l.announce(c, c.Status.Conditions, status.Conditions)
+	return nil
+}
+
+// announce makes an event of each condition whose answer or reason changed.
+func (l *Loop) announce(c *v1.PostgresCluster, before, after []metav1.Condition) {
+	for _, now := range after {
+		if !isAnnounced(now.Type) {
+			continue
+		}
+		was := meta.FindStatusCondition(before, now.Type)
+		if was != nil && was.Status == now.Status && was.Reason == now.Reason {
+			continue
+		}
+		kind := corev1.EventTypeNormal
+		if now.Status == metav1.ConditionFalse && isBad(now.Reason) {
+			kind = corev1.EventTypeWarning
+		}
+		l.Events.Eventf(c, nil, kind, now.Reason, "Observe", "%s", orElse(now.Message, now.Type+" is "+string(now.Status)))
+		l.log.WithFields(logrus.Fields{"condition": now.Type, "status": now.Status, "reason": now.Reason}).Info(now.Message)
+	}
+}
+
+// isAnnounced leaves out conditions that only sum others up.
+func isAnnounced(kind string) bool {
+	switch kind {
+	case v1.ConditionProgressing, v1.ConditionReplicating:
+		return false
+	}
+	return true
+}
+
+// isBad tells what needs a look from what is the way of things.
+func isBad(reason string) bool {
+	switch reason {
+	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonConfigurationNotYet, v1.ReasonVolumeGrowing, v1.ReasonRestartNeeded:
+		return false
+	}
+	return true
+}
+
+func failuresError(failures []Failure) error {
+	var errs []error
+	for _, f := range failures {
+		errs = append(errs, f.Err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,97 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+// chooseMembers decides which instances the cluster shall have: as many as
+// asked, existing ones first, new ones under the lowest free numbers.
+func chooseMembers(o Observation, p *Plan) {
+	want := int(*o.Cluster.Spec.Instances)
+	members := slices.Clone(o.Instances)
+	for len(members) > want {
+		members = dropOne(o, members)
+	}
+	for n := 1; len(members) < want; n++ {
+		name := specs.Instance(o.Cluster.Name, n)
+		if !slices.ContainsFunc(o.Instances, func(i Instance) bool { return i.Number == n }) {
+			members = append(members, Instance{Name: name, Number: n})
+		}
+	}
+	slices.SortFunc(members, func(a, b Instance) int { return cmp.Compare(a.Number, b.Number) })
+	for _, i := range members {
+		p.Members = append(p.Members, i.Name)
+	}
+}
+
+// dropOne leaves out the instance that is missed least: never the primary, or
+// the one that shall become it; one that does not serve before one that does;
+// the highest number first.
+func dropOne(o Observation, members []Instance) []Instance {
+	keep := o.primaryName()
+	if keep == "" {
+		keep = members[0].Name
+	}
+	candidates := slices.DeleteFunc(slices.Clone(members), func(i Instance) bool { return i.Name == keep })
+	victim := slices.MinFunc(candidates, func(a, b Instance) int {
+		if a.isReady() != b.isReady() {
+			if b.isReady() {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(b.Number, a.Number)
+	})
+	return slices.DeleteFunc(slices.Clone(members), func(i Instance) bool { return i.Name == victim.Name })
+}
+
+// removeInstances deletes the instances that are not to be, with their volumes:
+// the user asked for fewer copies. It waits until the primary serves, so that
+// no copy goes while it may be the only good one.
+func removeInstances(o Observation, p *Plan) {
+	for _, i := range o.Instances {
+		if slices.Contains(p.Members, i.Name) {
+			continue
+		}
+		if !o.primaryServes() {
+			p.wait("instance %s is to be removed, which waits until the primary serves", i.Name)
+			continue
+		}
+		if i.Pod != nil && !i.podIsLeaving() {
+			p.delete(i.Pod, v1.ReasonInstanceRemoved, "removed instance "+i.Name+" and its volume")
+		}
+		if i.Volume != nil && !i.volumeIsLeaving() {
+			p.delete(i.Volume, "", "")
+		}
+		if secret := o.Secrets[specs.TLSSecret(i.Name)]; secret != nil {
+			p.delete(secret, "", "")
+		}
+	}
+}
+
+// initialiser is the instance that may run initdb: the first one, as long as no
+// database exists and no retained volume could hold one.
+func initialiser(o Observation, p *Plan) string {
+	id, unanimous := o.systemID()
+	if id != "" {
+		return ""
+	}
+	if !unanimous {
+		p.wait("the volumes of this cluster hold different databases; delete those that don't belong to it")
+		return ""
+	}
+	for _, i := range o.Instances {
+		if i.Volume == nil || !specs.IsAdopted(i.Volume, o.Cluster) {
+			continue
+		}
+		if i.State == nil || !i.State.Inspected {
+			p.wait("volume %s was retained from an earlier cluster; waiting for instance %s to say what it holds", i.Name, i.Name)
+			return ""
+		}
+	}
+	return p.Members[0]
+}

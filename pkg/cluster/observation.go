@@ -1,0 +1,142 @@
+package cluster
+
+import (
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/election"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+// Observation is what was seen in one pass, as plain data. The objects in it
+// are shared with caches and never modified. All of them, but retained
+// volumes, are owned by this very cluster, by UID.
+type Observation struct {
+	Now time.Time
+	// Cluster is what the user asks for, with defaults.
+	Cluster *v1.PostgresCluster
+	// OperatorImage is where pods get their agent from.
+	OperatorImage string
+
+	ServiceAccount *corev1.ServiceAccount
+	Role           *rbacv1.Role
+	RoleBinding    *rbacv1.RoleBinding
+	ConfigMap      *corev1.ConfigMap
+	Lease          *coordinationv1.Lease
+	EndpointSlice  *discoveryv1.EndpointSlice
+	Services       map[string]*corev1.Service
+	Secrets        map[string]*corev1.Secret
+
+	// Instances are those of which a pod or a volume exists, by number.
+	Instances []Instance
+}
+
+// Instance is one instance as it was seen.
+type Instance struct {
+	Name   string
+	Number int
+	// Pod and Volume are nil where there is none.
+	Pod    *corev1.Pod
+	Volume *corev1.PersistentVolumeClaim
+	// State is what the agent said; nil when it did not answer, and then
+	// Unreachable says why.
+	State       *instanceapi.State
+	Unreachable string
+}
+
+// record is the reign that the Lease tells of, and the instance that holds it.
+// An unreadable record counts as empty here; agents refuse to claim over it.
+func (o Observation) record() (election.Record, election.Holder) {
+	if o.Lease == nil {
+		return election.Record{}, election.Holder{}
+	}
+	record, err := election.ParseRecord(o.Lease.Annotations[election.RecordAnnotation])
+	if err != nil || o.Lease.Spec.HolderIdentity == nil {
+		return election.Record{}, election.Holder{}
+	}
+	return record, election.ParseHolder(*o.Lease.Spec.HolderIdentity)
+}
+
+// primaryName is the instance that reigns, or the empty string.
+func (o Observation) primaryName() string {
+	_, holder := o.record()
+	return holder.Instance
+}
+
+// primary is the instance that reigns; false if there is none, or nothing is
+// left of it.
+func (o Observation) primary() (Instance, bool) {
+	name := o.primaryName()
+	i := slices.IndexFunc(o.Instances, func(i Instance) bool { return i.Name == name })
+	if name == "" || i < 0 {
+		return Instance{}, false
+	}
+	return o.Instances[i], true
+}
+
+// primaryServes says whether the primary takes writes.
+func (o Observation) primaryServes() bool {
+	primary, found := o.primary()
+	return found && primary.isReady() && (primary.State == nil || primary.State.Role == instanceapi.RolePrimary)
+}
+
+// systemID is the database's system identifier, or the empty string as long as
+// no database exists. Volumes that hold different databases say so by an
+// empty answer and false.
+func (o Observation) systemID() (id string, unanimous bool) {
+	if id := o.Cluster.Status.SystemID; id != "" {
+		return id, true
+	}
+	if record, _ := o.record(); record.SystemID != "" {
+		return record.SystemID, true
+	}
+	for _, i := range o.Instances {
+		if i.State == nil || !i.State.HasData {
+			continue
+		}
+		if id != "" && i.State.SystemID != id {
+			return "", false
+		}
+		id = i.State.SystemID
+	}
+	return id, true
+}
+
+// isReady says whether the instance serves.
+func (i Instance) isReady() bool {
+	return i.Pod != nil && i.Pod.DeletionTimestamp == nil && hasTrueCondition(i.Pod, corev1.PodReady) &&
+		(i.State == nil || i.State.Ready)
+}
+
+// isStuck says whether the instance's server does not run and nothing that is
+// under way will change that: replacing its pod costs nothing.
+func (i Instance) isStuck() bool {
+	if i.Pod.Status.Phase == corev1.PodPending {
+		return true
+	}
+	if i.State == nil {
+		return !i.isReady()
+	}
+	return i.State.Phase == instanceapi.PhaseFailed || i.State.Phase == instanceapi.PhaseWaiting
+}
+
+func (i Instance) hasCurrentTemplate(o Observation) bool {
+	want := specs.Pod(o.Cluster, i.Name, o.OperatorImage)
+	return i.Pod.Annotations[specs.TemplateHashAnnotation] == want.Annotations[specs.TemplateHashAnnotation]
+}
+
+func (i Instance) podIsLeaving() bool    { return i.Pod != nil && i.Pod.DeletionTimestamp != nil }
+func (i Instance) volumeIsLeaving() bool { return i.Volume != nil && i.Volume.DeletionTimestamp != nil }
+
+func hasTrueCondition(pod *corev1.Pod, kind corev1.PodConditionType) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == kind && c.Status == corev1.ConditionTrue
+	})
+}

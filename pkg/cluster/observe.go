@@ -1,0 +1,194 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	rbaclisters "k8s.io/client-go/listers/rbac/v1"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+// agentTimeout bounds one question to an agent, so that a frozen pod delays a
+// pass by no more.
+const agentTimeout = time.Second
+
+// Listers read the caches of everything that belongs to clusters.
+type Listers struct {
+	Pods            corelisters.PodLister
+	Volumes         corelisters.PersistentVolumeClaimLister
+	Services        corelisters.ServiceLister
+	Secrets         corelisters.SecretLister
+	ConfigMaps      corelisters.ConfigMapLister
+	ServiceAccounts corelisters.ServiceAccountLister
+	Roles           rbaclisters.RoleLister
+	RoleBindings    rbaclisters.RoleBindingLister
+	Leases          coordinationlisters.LeaseLister
+	EndpointSlices  discoverylisters.EndpointSliceLister
+}
+
+// stateFetcher asks the agent of the named instance, at an address, for its state.
+type stateFetcher interface {
+	fetch(ctx context.Context, authority *corev1.Secret, pod *corev1.Pod, host string) (instanceapi.State, error)
+}
+
+// observe gathers what the caches hold of the cluster and asks every agent.
+func observe(ctx context.Context, l Listers, agents stateFetcher, c *v1.PostgresCluster, operatorImage string, now time.Time) (Observation, error) {
+	o := Observation{
+		Now:           now,
+		Cluster:       v1.WithDefaults(c),
+		OperatorImage: operatorImage,
+		Services:      map[string]*corev1.Service{},
+		Secrets:       map[string]*corev1.Secret{},
+	}
+	var err error
+	own := ownedBy{c: c, err: &err}
+	o.ServiceAccount = get(own, l.ServiceAccounts.ServiceAccounts(c.Namespace).Get, specs.ServiceAccount(c.Name))
+	o.Role = get(own, l.Roles.Roles(c.Namespace).Get, specs.ServiceAccount(c.Name))
+	o.RoleBinding = get(own, l.RoleBindings.RoleBindings(c.Namespace).Get, specs.ServiceAccount(c.Name))
+	o.ConfigMap = get(own, l.ConfigMaps.ConfigMaps(c.Namespace).Get, specs.ConfigMap(c.Name))
+	o.Lease = get(own, l.Leases.Leases(c.Namespace).Get, specs.Lease(c.Name))
+	o.EndpointSlice = get(own, l.EndpointSlices.EndpointSlices(c.Namespace).Get, specs.EndpointSlice(c.Name))
+	for _, s := range list(own, l.Services.Services(c.Namespace).List) {
+		o.Services[s.Name] = s
+	}
+	for _, s := range list(own, l.Secrets.Secrets(c.Namespace).List) {
+		o.Secrets[s.Name] = s
+	}
+	pods := list(own, l.Pods.Pods(c.Namespace).List)
+	volumes := list(own, l.Volumes.PersistentVolumeClaims(c.Namespace).List)
+	if err != nil {
+		return Observation{}, err
+	}
+	o.Instances = instancesOf(c, pods, volumes)
+	askAgents(ctx, agents, o)
+	return o, nil
+}
+
+// instancesOf pairs pods with their volumes, by number.
+func instancesOf(c *v1.PostgresCluster, pods []*corev1.Pod, volumes []*corev1.PersistentVolumeClaim) []Instance {
+	byName := map[string]*Instance{}
+	entry := func(name string) *Instance {
+		number, ok := specs.InstanceNumber(c.Name, name)
+		if !ok {
+			return &Instance{} // labelled like one of ours, and not named so
+		}
+		if byName[name] == nil {
+			byName[name] = &Instance{Name: name, Number: number}
+		}
+		return byName[name]
+	}
+	for _, pod := range pods {
+		entry(pod.Name).Pod = pod
+	}
+	for _, volume := range volumes {
+		entry(volume.Name).Volume = volume
+	}
+	instances := make([]Instance, 0, len(byName))
+	for _, i := range byName {
+		instances = append(instances, *i)
+	}
+	slices.SortFunc(instances, func(a, b Instance) int { return cmp.Compare(a.Number, b.Number) })
+	return instances
+}
+
+// askAgents fills in the State of every instance, asking all at once.
+func askAgents(ctx context.Context, agents stateFetcher, o Observation) {
+	ca := o.Secrets[specs.CASecret(o.Cluster.Name)]
+	var all sync.WaitGroup
+	for n := range o.Instances {
+		i := &o.Instances[n]
+		if ca == nil || !mayAnswer(i.Pod) {
+			continue
+		}
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+			defer cancel()
+			host := specs.InstanceHost(o.Cluster.Name, o.Cluster.Namespace, i.Name)
+			state, err := agents.fetch(ctx, ca, i.Pod, host)
+			switch {
+			case err != nil:
+				i.Unreachable = err.Error()
+			case state.PodUID != string(i.Pod.UID):
+				i.Unreachable = "another pod answers at its address"
+			default:
+				i.State = &state
+			}
+		})
+	}
+	all.Wait()
+}
+
+// mayAnswer says whether the pod's agent can be listening.
+func mayAnswer(pod *corev1.Pod) bool {
+	if pod == nil || pod.Status.PodIP == "" {
+		return false
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.Name == specs.PostgresContainer {
+			return s.State.Running != nil
+		}
+	}
+	return false
+}
+
+// ownedBy filters what belongs to one cluster and keeps the first error.
+type ownedBy struct {
+	c   *v1.PostgresCluster
+	err *error
+}
+
+// owns says whether o belongs to this very cluster, by UID. A volume without an
+// owner belongs to whoever bears the cluster's name.
+func (b ownedBy) owns(o object) bool {
+	if owner := metav1.GetControllerOf(o); owner != nil {
+		return owner.UID == b.c.UID
+	}
+	_, isVolume := o.(*corev1.PersistentVolumeClaim)
+	return isVolume && isLabelledOurs(o)
+}
+
+func isLabelledOurs(o object) bool {
+	return o.GetLabels()[specs.ManagedByLabel] == specs.ManagedBy && o.GetLabels()[specs.ClusterLabel] != ""
+}
+
+// get returns the named object if it belongs to the cluster, else nil.
+func get[T interface {
+	comparable
+	object
+}](b ownedBy, lister func(string) (T, error), name string) T {
+	var none T
+	found, err := lister(name)
+	switch {
+	case errors.IsNotFound(err):
+		return none
+	case err != nil:
+		*b.err = cmp.Or(*b.err, err)
+		return none
+	case !b.owns(found):
+		return none
+	}
+	return found
+}
+
+// list returns what belongs to the cluster.
+func list[T object](b ownedBy, lister func(labels.Selector) ([]T, error)) []T {
+	all, err := lister(labels.SelectorFromSet(specs.SelectorOf(b.c)))
+	if err != nil {
+		*b.err = cmp.Or(*b.err, err)
+		return nil
+	}
+	return slices.DeleteFunc(all, func(o T) bool { return !b.owns(o) })
+}

@@ -1,0 +1,81 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Plan is what a pass decided.
+type Plan struct {
+	// Actions run in order. One that fails does not stop the others: they are
+	// independent, or the API server refuses what comes too early.
+	Actions []Action
+	// Members are the names of the instances that the cluster shall have,
+	// sorted by number.
+	Members []string
+	// SpecError is what in the spec is refused, for people; empty if nothing.
+	SpecError string
+	// Waits are what can't go on for now, one sentence each, for people.
+	Waits []string
+	// RecheckAfter is when to look again if nothing wakes us before.
+	RecheckAfter time.Duration
+}
+
+// object is any API object.
+type object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Verb is what an Action does with its object.
+type Verb string
+
+const (
+	// Create makes an object; one of the same name that is not ours stays.
+	Create Verb = "create"
+	// Update replaces an object, if it still has the version that was seen.
+	Update Verb = "update"
+	// Delete removes an object, if it still has the UID that was seen.
+	Delete Verb = "delete"
+)
+
+// Action is one call of the API server.
+type Action struct {
+	Verb   Verb
+	Object object
+	// Reason and Note make an event when the action has succeeded; none when
+	// Reason is empty.
+	Reason, Note string
+}
+
+// String names the action in logs and failures.
+func (a Action) String() string {
+	return fmt.Sprintf("%s %s %s", a.Verb, kindOf(a.Object), a.Object.GetName())
+}
+
+// Failure is an action that failed.
+type Failure struct {
+	Action Action
+	// Reason is one of the API's reasons.
+	Reason string
+	Err    error
+}
+
+func (p *Plan) create(o object, reason, note string) {
+	p.Actions = append(p.Actions, Action{Verb: Create, Object: o, Reason: reason, Note: note})
+}
+
+func (p *Plan) update(o object) {
+	p.Actions = append(p.Actions, Action{Verb: Update, Object: o})
+}
+
+func (p *Plan) delete(o object, reason, note string) {
+	p.Actions = append(p.Actions, Action{Verb: Delete, Object: o, Reason: reason, Note: note})
+}
+
+func (p *Plan) wait(format string, args ...any) {
+	p.Waits = append(p.Waits, fmt.Sprintf(format, args...))
+}

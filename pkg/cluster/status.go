@@ -1,0 +1,347 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+// Status says what is there after a pass: what was observed, what was planned,
+// and which of that failed. It is pure, and the one source of every condition
+// and of the phase.
+func Status(o Observation, p Plan, failures []Failure) v1.PostgresClusterStatus {
+	s := *o.Cluster.Status.DeepCopy()
+	s.ObservedGeneration = o.Cluster.Generation
+	s.Primary = o.primaryName()
+	s.Instances = int32(len(o.Instances))
+	s.Selector = labels.FormatLabels(specs.SelectorOf(o.Cluster))
+	s.Members = memberStatuses(o, p)
+	s.ReadyInstances = 0
+	for _, m := range s.Members {
+		if m.Ready {
+			s.ReadyInstances++
+		}
+	}
+	if id, _ := o.systemID(); id != "" {
+		s.SystemID = id
+	}
+	if primary, found := o.primary(); found && primary.State != nil && primary.State.ServerVersion != "" {
+		s.Version = primary.State.ServerVersion
+		s.Timeline = int64(primary.State.Timeline)
+	}
+	for _, c := range conditions(o, p, failures) {
+		c.ObservedGeneration = o.Cluster.Generation
+		c.LastTransitionTime = metav1.NewTime(o.Now)
+		meta.SetStatusCondition(&s.Conditions, c)
+	}
+	s.Phase = phase(s)
+	return s
+}
+
+// memberStatuses has a row for each instance that is there or shall be.
+func memberStatuses(o Observation, p Plan) []v1.MemberStatus {
+	rows := []v1.MemberStatus{}
+	for _, i := range everyInstance(o, p) {
+		row := v1.MemberStatus{Name: i.Name, Role: string(roleOf(o, i)), Ready: i.isReady()}
+		if i.Pod != nil {
+			row.Node = i.Pod.Spec.NodeName
+			row.Image = imageOf(i)
+		}
+		if i.State != nil {
+			row.Timeline = int64(i.State.Timeline)
+			row.ConfigHash = i.State.ConfigHash
+		}
+		if !row.Ready {
+			row.Message = limit(troubleOf(i).Message)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func everyInstance(o Observation, p Plan) []Instance {
+	all := slices.Clone(o.Instances)
+	for _, name := range p.Members {
+		if !slices.ContainsFunc(all, func(i Instance) bool { return i.Name == name }) {
+			number, _ := specs.InstanceNumber(o.Cluster.Name, name)
+			all = append(all, Instance{Name: name, Number: number})
+		}
+	}
+	slices.SortFunc(all, func(a, b Instance) int { return a.Number - b.Number })
+	return all
+}
+
+func imageOf(i Instance) string {
+	for _, c := range i.Pod.Spec.Containers {
+		if c.Name == specs.PostgresContainer {
+			return c.Image
+		}
+	}
+	return ""
+}
+
+func conditions(o Observation, p Plan, failures []Failure) []metav1.Condition {
+	blocked, blockedFound := firstTrouble(o, p, failures)
+	return []metav1.Condition{
+		specAccepted(p),
+		primaryAvailable(o, p, blocked, blockedFound),
+		replicating(o, p),
+		upToDate(o, p),
+		ready(o, p, blocked, blockedFound),
+		progressing(o, p, blocked, blockedFound),
+	}
+}
+
+func specAccepted(p Plan) metav1.Condition {
+	if p.SpecError != "" {
+		return no(v1.ConditionSpecAccepted, v1.ReasonInvalid, p.SpecError+"; until it is corrected, the configuration before it stays in force")
+	}
+	return yes(v1.ConditionSpecAccepted, v1.ReasonAccepted, "")
+}
+
+func primaryAvailable(o Observation, p Plan, blocked trouble, found bool) metav1.Condition {
+	const kind = v1.ConditionPrimaryAvailable
+	name := o.primaryName()
+	id, _ := o.systemID()
+	primary, exists := o.primary()
+	switch {
+	case o.primaryServes():
+		return yes(kind, v1.ReasonPrimaryServes, name+" takes writes")
+	case name == "" && id == "" && found:
+		return no(kind, blocked.Reason, blocked.Message)
+	case name == "" && id == "":
+		return no(kind, v1.ReasonBootstrapping, describeAll(o, p))
+	case name == "":
+		return no(kind, v1.ReasonPrimaryNotReady, "no instance has taken the lead yet; "+describeAll(o, p))
+	case exists && primary.State != nil && primary.State.Inspected && !primary.State.HasData:
+		return no(kind, v1.ReasonDataLost, fmt.Sprintf("the volume of the primary, %s, holds no data any more; nothing is initialised anew under this name. Restore the volume, or copy the data from a replica (%s)",
+			name, strings.Join(othersWithData(o, name), ", ")))
+	case exists:
+		t := troubleOf(primary)
+		return no(kind, orElse(t.Reason, v1.ReasonPrimaryNotReady), limit(name+": "+t.Message))
+	}
+	return no(kind, v1.ReasonPrimaryNotReady, name+" is the primary, and its pod and volume are gone")
+}
+
+func othersWithData(o Observation, primary string) []string {
+	names := []string{}
+	for _, i := range o.Instances {
+		if i.Name != primary && i.State != nil && i.State.HasData {
+			names = append(names, i.Name)
+		}
+	}
+	if len(names) == 0 {
+		return []string{"none has data"}
+	}
+	return names
+}
+
+func replicating(o Observation, p Plan) metav1.Condition {
+	const kind = v1.ConditionReplicating
+	if len(p.Members) <= 1 {
+		return yes(kind, v1.ReasonNoReplicas, "one instance was asked for, so there is nothing to replicate")
+	}
+	var missing []string
+	for _, name := range p.Members {
+		if i := find(o, name); name != o.primaryName() && !(i.isReady() && o.primaryServes()) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return no(kind, v1.ReasonReplicasNotStream, "not streaming: "+strings.Join(missing, ", "))
+	}
+	return yes(kind, v1.ReasonAllReplicasStream, "")
+}
+
+// upToDate compares what runs with what is asked. What does not run is the
+// business of Ready.
+func upToDate(o Observation, p Plan) metav1.Condition {
+	const kind = v1.ConditionUpToDate
+	if p.SpecError != "" {
+		return no(kind, v1.ReasonInvalid, "the spec is not accepted")
+	}
+	var held, behind, restart, growing []string
+	for _, i := range o.Instances {
+		if i.Volume != nil && isGrowing(o, i) {
+			growing = append(growing, fmt.Sprintf("%s (%s of %s)", i.Name, i.Volume.Status.Capacity.Storage(), &o.Cluster.Spec.Storage.Size))
+		}
+		if i.Pod == nil || i.podIsLeaving() || i.State == nil || i.State.Phase != instanceapi.PhaseRunning {
+			continue
+		}
+		switch {
+		case i.State.ConfigError != "":
+			held = append(held, i.Name+": "+i.State.ConfigError)
+		case !i.hasCurrentTemplate(o):
+			restart = append(restart, i.Name+" (pod template)")
+		case len(i.State.PendingRestart) > 0:
+			restart = append(restart, fmt.Sprintf("%s (%s)", i.Name, strings.Join(i.State.PendingRestart, ", ")))
+		case i.State.ConfigHash != configHash(o):
+			behind = append(behind, i.Name)
+		}
+	}
+	switch {
+	case len(held) > 0:
+		return no(kind, v1.ReasonConfigurationNotYet, limit("the server refuses the configuration and runs on with the one before; correct spec.postgres: "+strings.Join(held, "; ")))
+	case len(restart) > 0:
+		return no(kind, v1.ReasonRestartNeeded, "takes effect when the pod is deleted and comes back, replicas first: "+strings.Join(restart, ", "))
+	case len(growing) > 0:
+		return no(kind, v1.ReasonVolumeGrowing, "volumes are growing: "+strings.Join(growing, ", ")+resizeTrouble(o))
+	case len(behind) > 0:
+		return no(kind, v1.ReasonConfigurationNotYet, "the newest configuration is on its way to "+strings.Join(behind, ", "))
+	}
+	return yes(kind, v1.ReasonUpToDate, "")
+}
+
+func configHash(o Observation) string {
+	if o.ConfigMap == nil {
+		return ""
+	}
+	return instanceapi.ConfigHash(o.ConfigMap.Data[instanceapi.PostgresConfKey], o.ConfigMap.Data[instanceapi.HBAKey])
+}
+
+func isGrowing(o Observation, i Instance) bool {
+	capacity, bound := i.Volume.Status.Capacity["storage"]
+	return bound && capacity.Cmp(o.Cluster.Spec.Storage.Size) < 0
+}
+
+func resizeTrouble(o Observation) string {
+	for _, i := range o.Instances {
+		if i.Volume == nil {
+			continue
+		}
+		for _, c := range i.Volume.Status.Conditions {
+			if c.Message != "" {
+				return fmt.Sprintf("; %s: %s", i.Name, c.Message)
+			}
+		}
+	}
+	return ""
+}
+
+func ready(o Observation, p Plan, blocked trouble, found bool) metav1.Condition {
+	const kind = v1.ConditionReady
+	switch {
+	case isSettledApart(o, p):
+		return yes(kind, v1.ReasonAllInstancesReady, "")
+	case found:
+		return no(kind, blocked.Reason, blocked.Message)
+	case p.SpecError != "" && len(o.Instances) == 0:
+		return no(kind, v1.ReasonInvalid, "nothing is made before the spec is corrected; see the condition SpecAccepted")
+	}
+	return no(kind, v1.ReasonInstancesNotReady, describeAll(o, p))
+}
+
+// isSettledApart is isSettled, but an agent that the operator can't reach does
+// not make a serving instance unready.
+func isSettledApart(o Observation, p Plan) bool {
+	if !o.primaryServes() || len(p.Members) == 0 {
+		return false
+	}
+	for _, name := range p.Members {
+		if !find(o, name).isReady() {
+			return false
+		}
+	}
+	return true
+}
+
+func progressing(o Observation, p Plan, blocked trouble, found bool) metav1.Condition {
+	const kind = v1.ConditionProgressing
+	switch {
+	case found:
+		return no(kind, v1.ReasonBlocked, blocked.Message)
+	case p.SpecError != "" && len(o.Instances) == 0:
+		return no(kind, v1.ReasonBlocked, "waiting for a corrected spec")
+	case isSettled(o, p):
+		return no(kind, v1.ReasonSettled, "")
+	}
+	return yes(kind, v1.ReasonReconciling, describeAll(o, p))
+}
+
+// firstTrouble is what most needs somebody's help: what the API server
+// refused, then what can't go on, then the instance in trouble with the lowest
+// number.
+func firstTrouble(o Observation, p Plan, failures []Failure) (trouble, bool) {
+	for _, f := range failures {
+		return trouble{f.Reason, limit(fmt.Sprintf("%s: %v", f.Action, f.Err))}, true
+	}
+	for _, i := range everyInstance(o, p) {
+		if i.isReady() {
+			continue
+		}
+		if t := troubleOf(i); t.Reason != "" {
+			return trouble{t.Reason, limit(i.Name + ": " + t.Message)}, true
+		}
+	}
+	return trouble{}, false
+}
+
+// describeAll says of each instance that does not serve what it waits for.
+func describeAll(o Observation, p Plan) string {
+	texts := slices.Clone(p.Waits)
+	for _, i := range everyInstance(o, p) {
+		if !i.isReady() {
+			texts = append(texts, i.Name+": "+troubleOf(i).Message)
+		}
+	}
+	return limit(strings.Join(texts, "; "))
+}
+
+// phase sums the conditions up.
+func phase(s v1.PostgresClusterStatus) v1.Phase {
+	is := func(kind string) bool { return meta.IsStatusConditionTrue(s.Conditions, kind) }
+	inTrouble := reasonOf(s, v1.ConditionProgressing) == v1.ReasonBlocked
+	switch {
+	case !is(v1.ConditionSpecAccepted):
+		return v1.PhaseInvalid
+	case is(v1.ConditionReady) && !is(v1.ConditionProgressing) && !inTrouble:
+		return v1.PhaseHealthy
+	case !is(v1.ConditionPrimaryAvailable) && s.SystemID == "":
+		return v1.PhaseCreating
+	case !is(v1.ConditionPrimaryAvailable):
+		return v1.PhaseUnavailable
+	case inTrouble:
+		return v1.PhaseDegraded
+	}
+	return v1.PhaseProgressing
+}
+
+func reasonOf(s v1.PostgresClusterStatus, kind string) string {
+	if c := meta.FindStatusCondition(s.Conditions, kind); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
+func yes(kind, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message}
+}
+
+func no(kind, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
+func orElse(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}
+
+// messageLimit keeps a status readable; the API's own limit is 32768 bytes.
+const messageLimit = 2048
+
+func limit(text string) string {
+	if len(text) <= messageLimit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:messageLimit], "") + "…"
+}

@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+)
+
+// trouble is why an instance does not serve, in the words of whoever said it.
+type trouble struct {
+	// Reason is one of the API's reasons; empty where time alone will do.
+	Reason  string
+	Message string
+}
+
+// troubleOf looks for what keeps an instance from serving, beginning with what
+// would come first in its life.
+func troubleOf(i Instance) trouble {
+	switch {
+	case i.volumeIsLeaving():
+		return trouble{v1.ReasonVolumePending, "its volume is being deleted"}
+	case i.Pod == nil && i.Volume != nil && i.Volume.Status.Phase == corev1.ClaimLost:
+		return trouble{v1.ReasonVolumePending, "its volume was lost: the PersistentVolume behind it is gone"}
+	case i.Pod == nil:
+		return trouble{"", "its pod is not there yet"}
+	case i.podIsLeaving():
+		return trouble{"", "its pod is stopping"}
+	}
+	if t, found := podTrouble(i.Pod); found {
+		return t
+	}
+	return agentTrouble(i)
+}
+
+func podTrouble(pod *corev1.Pod) (trouble, bool) {
+	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return trouble{v1.ReasonPodFailed, "its pod ended: " + endOf(pod)}, true
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return trouble{v1.ReasonUnschedulable, "its pod can't be scheduled: " + c.Message}, true
+		}
+	}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
+			text := fmt.Sprintf("container %s is waiting: %s: %s", s.Name, w.Reason, w.Message)
+			if t := s.LastTerminationState.Terminated; t != nil {
+				text += fmt.Sprintf(" (last end: %s, exit code %d %s)", t.Reason, t.ExitCode, t.Message)
+			}
+			return trouble{v1.ReasonPodFailed, strings.TrimSpace(text)}, true
+		}
+	}
+	return trouble{}, false
+}
+
+func agentTrouble(i Instance) trouble {
+	if i.State == nil {
+		if i.Pod.Status.Phase == corev1.PodPending {
+			return trouble{"", "its containers are starting"}
+		}
+		return trouble{v1.ReasonAgentUnreachable, "its agent does not answer: " + i.Unreachable}
+	}
+	switch s := i.State; s.Phase {
+	case instanceapi.PhaseFailed:
+		return trouble{failureReason(s), s.Message}
+	case instanceapi.PhaseRunning:
+		if s.Message != "" {
+			return trouble{"", s.Message}
+		}
+		return trouble{"", "its server runs and is not ready yet"}
+	default:
+		return trouble{"", strings.TrimSuffix(strings.ToLower(string(s.Phase))+": "+s.Message, ": ")}
+	}
+}
+
+func failureReason(s *instanceapi.State) string {
+	switch {
+	case s.VolumeSize > 0 && s.VolumeFree < s.VolumeSize/100:
+		return v1.ReasonDiskFull
+	case !s.HasData && s.SystemID == "" && s.Term == 0:
+		return v1.ReasonBootstrapFailed
+	}
+	return v1.ReasonInstanceFailed
+}

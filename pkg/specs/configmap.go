@@ -1,0 +1,103 @@
+package specs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
+)
+
+// Configuration is what the operator tells the agents beyond the spec.
+type Configuration struct {
+	// SystemID is the database's system identifier, empty until it is known.
+	SystemID string
+	// Members are the names of the instances.
+	Members []string
+	// Initialiser may run initdb; empty: nobody.
+	Initialiser string
+}
+
+// CheckConfiguration says what in the server's configuration the operator
+// refuses, one error for each field, with the way out.
+func CheckConfiguration(c *v1.PostgresCluster) error {
+	_, err := parameters(c)
+	if hbaErr := postgres.CheckHBA(c.Spec.Postgres.HBA); hbaErr != nil {
+		err = errors.Join(err, fmt.Errorf("spec.postgres.hba: %w", hbaErr))
+	}
+	return err
+}
+
+// NewConfigMap is how the agents are configured. Its error is that of
+// CheckConfiguration.
+func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMap, error) {
+	if err := CheckConfiguration(c); err != nil {
+		return nil, err
+	}
+	asked, err := parameters(c)
+	if err != nil {
+		return nil, err
+	}
+	all := postgres.Merge(postgres.Defaults(c.Spec.Storage.Size.Value()), asked)
+	initdb := c.Spec.Bootstrap.Initdb
+	text, err := json.MarshalIndent(instanceapi.Config{
+		Cluster:  c.Name,
+		SystemID: config.SystemID,
+		Members:  config.Members,
+		Bootstrap: instanceapi.Bootstrap{
+			Instance:      config.Initialiser,
+			Database:      initdb.Database,
+			Owner:         initdb.Owner,
+			Locale:        initdb.Locale,
+			Encoding:      initdb.Encoding,
+			DataChecksums: *initdb.DataChecksums,
+			SQL:           initdb.SQL,
+		},
+	}, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("marshal configuration of cluster %s: %w", c.Name, err)
+	}
+	return &corev1.ConfigMap{
+		ObjectMeta: objectMeta(c, ConfigMap(c.Name)),
+		Data: map[string]string{
+			instanceapi.ConfigKey:       string(text),
+			instanceapi.PostgresConfKey: postgres.RenderConf(all),
+			instanceapi.HBAKey:          postgres.RenderHBA(c.Spec.Postgres.HBA),
+		},
+	}, nil
+}
+
+func parameters(c *v1.PostgresCluster) (map[string]string, error) {
+	texts := map[string]string{}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(c.Spec.Postgres.Parameters)) {
+		text, err := c.Spec.Postgres.Parameters[name].Text()
+		if err == nil {
+			err = postgres.CheckParameter(name, text)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("spec.postgres.parameters[%s]: %w", name, err))
+			continue
+		}
+		texts[name] = text
+	}
+	return texts, errors.Join(errs...)
+}
+
+// RepairConfigMap returns live with the data and labels of want, or nil if it
+// has them.
+func RepairConfigMap(live, want *corev1.ConfigMap) *corev1.ConfigMap {
+	if maps.Equal(live.Data, want.Data) && hasLabels(live.Labels, want.Labels) {
+		return nil
+	}
+	repaired := live.DeepCopy()
+	repaired.Data = want.Data
+	repaired.Labels = withLabels(live.Labels, want.Labels)
+	return repaired
+}
