@@ -107,26 +107,37 @@ type nodeList struct {
 	Items []struct {
 		Metadata struct{ Name string }
 		Status   struct {
-			Conditions []struct{ Type, Status, Message string }
+			Conditions []nodeCondition
 		}
 	}
 }
 
-// notReady returns why each of nodes that is not ready is not.
-func (l nodeList) notReady(nodes []node) map[string]string {
+type nodeCondition struct {
+	Type, Status, Message string
+	LastHeartbeatTime     time.Time
+}
+
+// notReady returns why each of nodes that is not ready is not. What a node's
+// kubelet said before the node was started is no answer; started has the nodes
+// for which that matters.
+func (l nodeList) notReady(nodes []node, started map[string]time.Time) map[string]string {
 	reasons := map[string]string{}
 	for _, n := range nodes {
 		reasons[n.name()] = "not registered"
 	}
 	for _, item := range l.Items {
+		name := item.Metadata.Name
 		for _, condition := range item.Status.Conditions {
-			if condition.Type != "Ready" {
+			if _, ours := reasons[name]; !ours || condition.Type != "Ready" {
 				continue
 			}
-			if condition.Status == "True" {
-				delete(reasons, item.Metadata.Name)
-			} else if _, ours := reasons[item.Metadata.Name]; ours {
-				reasons[item.Metadata.Name] = condition.Message
+			switch {
+			case condition.LastHeartbeatTime.Before(started[name].Truncate(time.Second)):
+				reasons[name] = "kubelet has not reported yet"
+			case condition.Status == "True":
+				delete(reasons, name)
+			default:
+				reasons[name] = condition.Message
 			}
 		}
 	}

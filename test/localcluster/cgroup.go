@@ -22,8 +22,8 @@ type hierarchy struct {
 	controllers []string
 }
 
-// hierarchies returns those that a process must join to be wholly in a cgroup:
-// all of v1, or else the one of v2.
+// hierarchies returns all that a process must join to be wholly in a cgroup:
+// those of v1 first, then v2's, which a machine with v1 may have beside them.
 func hierarchies() ([]hierarchy, error) {
 	mounts, err := readMounts()
 	if err != nil {
@@ -47,10 +47,7 @@ func cgroupHierarchies(mounts []mount) []hierarchy {
 			v2 = append(v2, hierarchy{root: m.point, unified: true})
 		}
 	}
-	if len(v1) > 0 {
-		return v1
-	}
-	return v2
+	return append(v1, v2...)
 }
 
 func (h hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func testNode(ordinal int) node {
@@ -138,15 +139,28 @@ func TestMissingPackages(t *testing.T) {
 func TestNotReady(t *testing.T) {
 	var list nodeList
 	err := json.Unmarshal([]byte(`{"items":[
-		{"metadata":{"name":"node-1"},"status":{"conditions":[{"type":"MemoryPressure","status":"False"},{"type":"Ready","status":"True"}]}},
+		{"metadata":{"name":"node-1"},"status":{"conditions":[{"type":"MemoryPressure","status":"False"},
+			{"type":"Ready","status":"True","lastHeartbeatTime":"2026-01-01T10:00:00Z"}]}},
 		{"metadata":{"name":"node-2"},"status":{"conditions":[{"type":"Ready","status":"False","message":"no network"}]}},
 		{"metadata":{"name":"stranger"},"status":{"conditions":[{"type":"Ready","status":"False"}]}}]}`), &list)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := list.notReady(testNode(1).cluster.nodes(3))
-	want := map[string]string{"node-2": "no network", "node-3": "not registered"}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+	heartbeat := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
+	tests := map[string]struct {
+		started map[string]time.Time
+		want    map[string]string
+	}{
+		"running for long":                   {nil, map[string]string{"node-2": "no network", "node-3": "not registered"}},
+		"started within the report's second": {map[string]time.Time{"node-1": heartbeat.Add(time.Millisecond)}, map[string]string{"node-2": "no network", "node-3": "not registered"}},
+		"started after the last report": {map[string]time.Time{"node-1": heartbeat.Add(time.Second)},
+			map[string]string{"node-1": "kubelet has not reported yet", "node-2": "no network", "node-3": "not registered"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := list.notReady(testNode(1).cluster.nodes(3), test.started); !reflect.DeepEqual(got, test.want) {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
 	}
 }

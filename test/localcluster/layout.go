@@ -84,6 +84,10 @@ func (c *cluster) path(elements ...string) string {
 	return filepath.Join(append([]string{c.state}, elements...)...)
 }
 
+// lockPath is held by whoever changes the cluster. The machine has one, whatever
+// the state directory.
+func (c *cluster) lockPath() string { return "/run/" + c.name + ".lock" }
+
 func (c *cluster) apiURL() string               { return fmt.Sprintf("https://%s:%d", c.apiIP, c.apiPort) }
 func (c *cluster) etcdURL() string              { return fmt.Sprintf("http://127.0.0.1:%d", c.etcdPort) }
 func (c *cluster) etcdPeerURL() string          { return fmt.Sprintf("http://127.0.0.1:%d", c.etcdPort+1) }

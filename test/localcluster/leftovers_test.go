@@ -55,9 +55,10 @@ func TestCgroupHierarchies(t *testing.T) {
 		mountinfo string
 		want      []hierarchy
 	}{
-		"with v1, v2 beside it does not matter": {mountinfo, []hierarchy{
+		"v2 beside v1 comes last": {mountinfo, []hierarchy{
 			{root: "/sys/fs/cgroup/cpu,cpuacct", controllers: []string{"rw", "cpu", "cpuacct"}},
 			{root: "/sys/fs/cgroup/systemd", controllers: []string{"rw", "name=systemd"}},
+			{root: "/sys/fs/cgroup/unified", unified: true},
 		}},
 		"v2 alone": {v2, []hierarchy{{root: "/sys/fs/cgroup", unified: true}}},
 		"neither":  {"", nil},

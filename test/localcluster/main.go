@@ -90,7 +90,7 @@ func command(ctx context.Context, args []string) error {
 		}
 		return n.exec(args[3:])
 	}
-	unlock, err := lockFile(c.state + ".lock")
+	unlock, err := lockFile(c.lockPath())
 	if err != nil {
 		return err
 	}

@@ -269,13 +269,14 @@ func (c *cluster) startAll(ctx context.Context, want, have record, nodes []node,
 				return err
 			}
 		}
-		if err := c.startNodes(nodes); err != nil {
+		started, err := c.startNodes(nodes)
+		if err != nil {
 			return err
 		}
 		if err := c.startControllers(ctx, want.Programs, api); err != nil {
 			return err
 		}
-		return c.awaitAll(ctx, want.Programs, api, nodes)
+		return c.awaitAll(ctx, want.Programs, api, nodes, started)
 	})
 }
 
@@ -298,14 +299,20 @@ func (c *cluster) startKube(kube string, argv []string) error {
 	return c.startInControlPlane(argv[0], filepath.Join(kube, argv[0]), argv)
 }
 
-func (c *cluster) startNodes(nodes []node) error {
+// startNodes starts the nodes that do not run, and returns when it did.
+func (c *cluster) startNodes(nodes []node) (map[string]time.Time, error) {
+	started := map[string]time.Time{}
 	errs := make([]error, len(nodes))
 	var wg sync.WaitGroup
 	for i, n := range nodes {
+		if n.process().runs() {
+			continue
+		}
+		started[n.name()] = time.Now()
 		wg.Go(func() { errs[i] = n.start() })
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return started, errors.Join(errs...)
 }
 
 // startControllers starts all that acts on the API's objects.
@@ -335,7 +342,7 @@ func (c *cluster) startDNS(program string) error {
 }
 
 // awaitAll returns when a user finds everything that a cluster should have.
-func (c *cluster) awaitAll(ctx context.Context, built programs, api *apiClient, nodes []node) error {
+func (c *cluster) awaitAll(ctx context.Context, built programs, api *apiClient, nodes []node, started map[string]time.Time) error {
 	needs := []process{c.process("kube-apiserver"), c.process("kube-controller-manager"), c.process("kube-scheduler"), c.process("dns")}
 	for _, n := range nodes {
 		needs = append(needs, n.process())
@@ -345,7 +352,7 @@ func (c *cluster) awaitAll(ctx context.Context, built programs, api *apiClient, 
 		if err := api.get(ctx, "/api/v1/nodes", &list); err != nil {
 			return err
 		}
-		if reasons := list.notReady(nodes); len(reasons) > 0 {
+		if reasons := list.notReady(nodes, started); len(reasons) > 0 {
 			return fmt.Errorf("not ready: %v", reasons)
 		}
 		return nil
