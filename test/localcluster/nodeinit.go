@@ -66,7 +66,9 @@ func nodeInit(specFile string) error {
 		return fmt.Errorf("start node %s: %w", spec.Hostname, err)
 	}
 	ignoreSignals()
-	children := newReaper()
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, unix.SIGCHLD)
+	children := newReaper(died)
 	for _, program := range spec.Programs {
 		go children.keepRunning(program)
 	}
@@ -129,10 +131,9 @@ type reaper struct {
 	known map[int]chan<- syscall.WaitStatus
 }
 
-func newReaper() *reaper {
+// newReaper collects whenever died says so.
+func newReaper(died <-chan os.Signal) *reaper {
 	r := &reaper{known: map[int]chan<- syscall.WaitStatus{}}
-	died := make(chan os.Signal, 1)
-	signal.Notify(died, unix.SIGCHLD)
 	go func() {
 		for range died {
 			r.collect()

@@ -59,7 +59,6 @@ func (p process) start(cmd *exec.Cmd) error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
-	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = "/"
 	cmd.Env = append(cmd.Env, programPath, "HOME=/root")
@@ -68,9 +67,15 @@ func (p process) start(cmd *exec.Cmd) error {
 	}
 	cmd.SysProcAttr.Setsid = true // the terminal's signals are not for it
 	if err := cmd.Start(); err != nil {
+		log.Close()
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
-	go cmd.Wait() // so that its death shows while this command still runs
+	// Its death shows, and has a reason, for as long as this command still runs.
+	go func() {
+		err := cmd.Wait()
+		fmt.Fprintf(log, "%s ended: %v\n", p.name, err)
+		log.Close()
+	}()
 	record := fmt.Sprintf("%d %s\n", cmd.Process.Pid, startTime(cmd.Process.Pid))
 	return writeFile(p.pidFile(), []byte(record), 0o644)
 }
@@ -218,19 +223,11 @@ func output(ctx context.Context, stdin string, program string, args ...string) (
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stdin = strings.NewReader(stdin)
-	var out, all bytes.Buffer
-	cmd.Stdout = &teeBuffer{&out, &all}
-	cmd.Stderr = &all
+	var out, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaints
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, lastLines(all.String(), 20))
+		said := lastLines(out.String()+complaints.String(), 20)
+		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, said)
 	}
 	return out.String(), nil
-}
-
-// teeBuffer writes to both.
-type teeBuffer struct{ a, b *bytes.Buffer }
-
-func (t *teeBuffer) Write(p []byte) (int, error) {
-	t.a.Write(p)
-	return t.b.Write(p)
 }
