@@ -1,0 +1,161 @@
+package specs
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/pgop/postgres-operator/internal/golden"
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+)
+
+const operatorImage = "docker.io/pgop/postgres-operator:1.0"
+
+// shop is a cluster with its defaults, as changed by each of with.
+func shop(with ...func(*v1.PostgresCluster)) *v1.PostgresCluster {
+	c := &v1.PostgresCluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "shop", UID: "5c09e8b2-0000-4000-8000-000000000001"},
+		Spec: v1.PostgresClusterSpec{
+			Instances: ptr.To[int32](3),
+			Postgres:  v1.PostgresSpec{Version: 17},
+			Storage:   v1.StorageSpec{Size: resource.MustParse("1Gi")},
+		},
+	}
+	for _, change := range with {
+		change(c)
+	}
+	return v1.WithDefaults(c)
+}
+
+// full asks for everything that a spec can ask for.
+func full(c *v1.PostgresCluster) {
+	c.Spec.Postgres.Image = "registry.example.com:5000/db/postgres:17.6@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	c.Spec.Postgres.UID = ptr.To[int64](70)
+	c.Spec.Postgres.Parameters = map[string]v1.ParameterValue{
+		"shared_buffers":  v1.NewParameter("256MB"),
+		"log_line_prefix": v1.NewParameter(`%m it's [%p] \`),
+	}
+	c.Spec.Postgres.HBA = []string{"hostssl all monitor 10.0.0.0/8 scram-sha-256"}
+	c.Spec.Storage.Class = "fast"
+	c.Spec.Storage.Retain = v1.DeleteVolumes
+	c.Spec.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("500m"), "memory": resource.MustParse("1Gi")}
+	c.Spec.Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("2Gi")}
+	c.Spec.Bootstrap = &v1.BootstrapSpec{Initdb: &v1.InitdbSpec{
+		Database: "Web Shop", Owner: "o'wner", Locale: "de_DE.UTF-8", Encoding: "LATIN1",
+		DataChecksums: ptr.To(false), SQL: []string{"CREATE TABLE a (b text);\n"},
+	}}
+	c.Spec.Pod = v1.PodSpec{
+		Labels:       map[string]string{"team": "web"},
+		Annotations:  map[string]string{"example.com/scrape": "true"},
+		NodeSelector: map[string]string{"disk": "ssd"},
+		Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "web"}},
+				TopologyKey:   corev1.LabelTopologyZone,
+			}},
+		}},
+		Tolerations: []corev1.Toleration{{Key: "db", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}},
+		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway,
+		}},
+		PriorityClassName: "important",
+		ImagePullSecrets:  []corev1.LocalObjectReference{{Name: "registry-login"}},
+	}
+}
+
+// fromAPIServer is o as it comes back from an API server that admitted it.
+func fromAPIServer[T metav1.Object](t *testing.T, o T) T {
+	t.Helper()
+	text, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := new(T)
+	if err := json.Unmarshal(text, live); err != nil {
+		t.Fatal(err)
+	}
+	(*live).SetUID(types.UID("live-" + o.GetName()))
+	(*live).SetResourceVersion("17")
+	(*live).SetGeneration(1)
+	return *live
+}
+
+func configMap(t *testing.T, c *v1.PostgresCluster, config Configuration) *corev1.ConfigMap {
+	t.Helper()
+	made, err := NewConfigMap(c, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// goldenObjects are all that the builders make, by the name of their file.
+func goldenObjects(t *testing.T) map[string]any {
+	c, everything := shop(), shop(full)
+	members := Configuration{Members: []string{"shop-1", "shop-2", "shop-3"}}
+	starting, running := members, members
+	starting.Initialiser = "shop-1"
+	running.SystemID = "7432000000000000001"
+	services := Services(c)
+	ca, cert, key := []byte("CA CERTIFICATE"), []byte("CERTIFICATE"), []byte("KEY")
+	return map[string]any{
+		"pod-defaults":         Pod(c, "shop-2", operatorImage),
+		"pod-full":             Pod(everything, "shop-2", operatorImage),
+		"volume-retained":      Volume(c, "shop-2"),
+		"volume-deleted":       Volume(everything, "shop-2"),
+		"service-rw":           services[0],
+		"service-ro":           services[1],
+		"service-r":            services[2],
+		"service-pods":         services[3],
+		"endpointslice":        RWEndpointSlice(c, services[0]),
+		"configmap-starting":   configMap(t, c, starting),
+		"configmap-full":       configMap(t, everything, running),
+		"lease":                NewLease(c),
+		"serviceaccount":       InstanceServiceAccount(c),
+		"role":                 InstanceRole(c),
+		"rolebinding":          InstanceRoleBinding(c),
+		"secret-app":           text(NewAppSecret(c, "pass-word", ca)),
+		"secret-app-full":      text(NewAppSecret(everything, "a:b@c/d#e%f g-é", ca)),
+		"secret-replication":   text(NewReplicationSecret(c, "pass-word")),
+		"secret-ca":            text(NewCASecret(c, cert, key)),
+		"secret-tls":           text(NewTLSSecret(c, "shop-2", ca, cert, key)),
+		"certificate-hosts":    CertificateHosts(c, "shop-2"),
+		"labels-of-everything": Labels(c),
+	}
+}
+
+// text moves a Secret's data to where people can read it.
+func text(s *corev1.Secret) *corev1.Secret {
+	s.StringData = map[string]string{}
+	for key, value := range s.Data {
+		s.StringData[key] = string(value)
+	}
+	s.Data = nil
+	return s
+}
+
+func TestBuildersMakeTheGoldenObjects(t *testing.T) {
+	objects := goldenObjects(t)
+	for name, object := range objects {
+		t.Run(name, func(t *testing.T) { golden.YAML(t, name+".yaml", object) })
+	}
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if name := filepath.Base(file); objects[name[:len(name)-len(".yaml")]] == nil {
+			t.Errorf("%s belongs to no builder", file)
+		}
+	}
+	if _, err := os.Stat("testdata"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,367 @@
+package specs
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+)
+
+// liveService is a Service as the API server keeps it: with its defaults.
+func liveService(t *testing.T, want *corev1.Service) *corev1.Service {
+	s := fromAPIServer(t, want)
+	if s.Spec.ClusterIP == "" {
+		s.Spec.ClusterIP = "10.96.0.17"
+	}
+	s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
+	s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	s.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack)
+	s.Spec.SessionAffinity = corev1.ServiceAffinityNone
+	s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
+	s.Labels["added-by"] = "somebody"
+	s.Annotations = map[string]string{"added-by": "somebody"}
+	return s
+}
+
+func TestServicesAreRepairedWhereTheyDifferFromWhatIsAsked(t *testing.T) {
+	c := shop()
+	for _, want := range Services(c) {
+		if repaired := RepairService(liveService(t, want), want); repaired != nil {
+			t.Errorf("%s: not changed by anybody, and repaired:\n%s", want.Name, cmp.Diff(want, repaired))
+		}
+		for why, edit := range map[string]func(*corev1.Service){
+			"a selector added":       func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "mine"} },
+			"the label taken away":   func(s *corev1.Service) { delete(s.Labels, ClusterLabel) },
+			"labels taken away":      func(s *corev1.Service) { s.Labels = nil },
+			"another port":           func(s *corev1.Service) { s.Spec.Ports[0].Port = 5433 },
+			"another target":         func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromString("http") },
+			"a port added":           func(s *corev1.Service) { s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "x", Port: 1}) },
+			"another type":           func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort },
+			"addresses before ready": func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = !s.Spec.PublishNotReadyAddresses },
+		} {
+			edited := liveService(t, want)
+			edit(edited)
+			before := edited.DeepCopy()
+			repaired := RepairService(edited, want)
+			if repaired == nil {
+				t.Errorf("%s, %s: not repaired", want.Name, why)
+				continue
+			}
+			if diff := cmp.Diff(before, edited); diff != "" {
+				t.Errorf("%s, %s: the cached object was changed:\n%s", want.Name, why, diff)
+			}
+			if RepairService(repaired, want) != nil {
+				t.Errorf("%s, %s: the repaired object is repaired again", want.Name, why)
+			}
+			ours := liveService(t, want)
+			if why == "labels taken away" {
+				delete(ours.Labels, "added-by")
+			}
+			if diff := cmp.Diff(ours, repaired); diff != "" {
+				t.Errorf("%s, %s:\n%s", want.Name, why, diff)
+			}
+		}
+	}
+}
+
+func TestRolesAreRepaired(t *testing.T) {
+	c := shop()
+	role, binding := InstanceRole(c), InstanceRoleBinding(c)
+	if RepairRole(fromAPIServer(t, role), role) != nil || RepairRoleBinding(fromAPIServer(t, binding), binding) != nil {
+		t.Error("repaired, and nobody had changed them")
+	}
+	wider := fromAPIServer(t, role)
+	wider.Rules = append(wider.Rules, rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}})
+	if diff := cmp.Diff(fromAPIServer(t, role), RepairRole(wider, role)); diff != "" {
+		t.Error(diff)
+	}
+	nobody := fromAPIServer(t, binding)
+	nobody.Subjects = nil
+	if diff := cmp.Diff(fromAPIServer(t, binding), RepairRoleBinding(nobody, binding)); diff != "" {
+		t.Error(diff)
+	}
+	unlabelled := fromAPIServer(t, binding)
+	unlabelled.Labels = nil
+	if diff := cmp.Diff(fromAPIServer(t, binding), RepairRoleBinding(unlabelled, binding)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSliceIsLedBackToItsService(t *testing.T) {
+	c := shop()
+	want := RWEndpointSlice(c, Services(c)[0])
+	live := fromAPIServer(t, want)
+	live.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.7"}}}
+	if RepairEndpointSlice(live, want) != nil {
+		t.Error("the primary's address counts as drift")
+	}
+	stray := live.DeepCopy()
+	delete(stray.Labels, discoveryv1.LabelServiceName)
+	if diff := cmp.Diff(live, RepairEndpointSlice(stray, want)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSliceTakesTheServicesAddressFamily(t *testing.T) {
+	c := shop()
+	rw := Services(c)[0]
+	got := []discoveryv1.AddressType{}
+	for _, families := range [][]corev1.IPFamily{nil, {corev1.IPv4Protocol}, {corev1.IPv6Protocol}, {corev1.IPv6Protocol, corev1.IPv4Protocol}} {
+		rw.Spec.IPFamilies = families
+		got = append(got, RWEndpointSlice(c, rw).AddressType)
+	}
+	want := []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeIPv6}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestConfigMapIsRepaired(t *testing.T) {
+	want := configMap(t, shop(full), Configuration{SystemID: "1", Members: []string{"shop-1"}})
+	if RepairConfigMap(fromAPIServer(t, want), want) != nil {
+		t.Error("repaired, and nobody had changed it")
+	}
+	for why, edit := range map[string]func(*corev1.ConfigMap){
+		"a key changed":   func(c *corev1.ConfigMap) { c.Data["pg_hba.conf"] = "host all all all trust" },
+		"a key added":     func(c *corev1.ConfigMap) { c.Data["mine"] = "x" },
+		"all keys gone":   func(c *corev1.ConfigMap) { c.Data = nil },
+		"all labels gone": func(c *corev1.ConfigMap) { c.Labels = nil },
+	} {
+		edited := fromAPIServer(t, want)
+		edit(edited)
+		if diff := cmp.Diff(fromAPIServer(t, want), RepairConfigMap(edited, want)); diff != "" {
+			t.Errorf("%s:\n%s", why, diff)
+		}
+	}
+}
+
+func TestRefusedConfigurationIsNamedFieldByField(t *testing.T) {
+	c := shop(func(c *v1.PostgresCluster) {
+		var list v1.ParameterValue
+		if err := list.UnmarshalJSON([]byte(`[1]`)); err != nil {
+			t.Fatal(err)
+		}
+		c.Spec.Postgres.Parameters = map[string]v1.ParameterValue{
+			"listen_addresses":    v1.NewParameter("*"),
+			"work_mem":            v1.NewParameter("4MB"),
+			"log_disconnections=": v1.NewParameter("off"),
+			"search_path":         list,
+			"a":                   {},
+		}
+		c.Spec.Postgres.HBA = []string{"host all all all md5", "host all"}
+	})
+	want := `spec.postgres.parameters[a]: must be a string, a number or a boolean; quote it
+spec.postgres.parameters[listen_addresses]: listen_addresses is set by the operator; restrict who may connect by spec.postgres.hba or a NetworkPolicy
+spec.postgres.parameters[log_disconnections=]: "log_disconnections=" is not the name of a parameter; use letters, digits and '_', as in work_mem or auto_explain.log_min_duration
+spec.postgres.parameters[search_path]: must be a string, a number or a boolean; quote it
+spec.postgres.hba: hba line 2, "host all": has 2 fields; write TYPE DATABASE USER ADDRESS METHOD`
+	err := CheckConfiguration(c)
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	if diff := cmp.Diff(want, err.Error()); diff != "" {
+		t.Error(diff)
+	}
+	if made, err := NewConfigMap(c, Configuration{}); err == nil {
+		t.Errorf("made %v", made)
+	}
+}
+
+// A-21: whoever sets a password in the Secret finds it in every form, escaped
+// by that form's rules.
+func TestAppSecretFollowsItsPassword(t *testing.T) {
+	c, ca := shop(), []byte("CA")
+	made := NewAppSecret(c, NewPassword(), ca)
+	if RepairAppSecret(fromAPIServer(t, made), c, ca) != nil {
+		t.Error("repaired, and nobody had changed it")
+	}
+	for _, password := range []string{"a:b@c/d#e%f g-é", strings.Repeat("x", 120), `back\slash'"`} {
+		edited := fromAPIServer(t, made)
+		edited.Data["password"] = []byte(password)
+		edited.Data["mine"] = []byte("kept")
+		repaired := RepairAppSecret(edited, c, ca)
+		want := fromAPIServer(t, NewAppSecret(c, password, ca))
+		want.Data["mine"] = []byte("kept")
+		if diff := cmp.Diff(want, repaired); diff != "" {
+			t.Error(diff)
+		}
+		uri, err := url.Parse(string(repaired.Data["uri"]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := uri.User.Password(); got != password {
+			t.Errorf("the URI's password is %q, want %q", got, password)
+		}
+		jdbc, err := url.Parse(strings.TrimPrefix(string(repaired.Data["jdbc-uri"]), "jdbc:"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := jdbc.Query().Get("password"); got != password {
+			t.Errorf("the JDBC URI's password is %q, want %q", got, password)
+		}
+	}
+}
+
+func TestAppSecretIsPutRight(t *testing.T) {
+	c, ca := shop(), []byte("CA")
+	made := NewAppSecret(c, "secret", ca)
+	for why, edit := range map[string]func(*corev1.Secret){
+		"another user name": func(s *corev1.Secret) { s.Data["username"] = []byte("postgres") },
+		"no host":           func(s *corev1.Secret) { delete(s.Data, "host") },
+		"an old authority":  func(s *corev1.Secret) { s.Data[CAKey] = []byte("OLD") },
+		"no labels":         func(s *corev1.Secret) { s.Labels = nil },
+	} {
+		edited := fromAPIServer(t, made)
+		edit(edited)
+		if diff := cmp.Diff(fromAPIServer(t, made), RepairAppSecret(edited, c, ca)); diff != "" {
+			t.Errorf("%s:\n%s", why, diff)
+		}
+	}
+	empty := fromAPIServer(t, made)
+	empty.Data = nil
+	repaired := RepairAppSecret(empty, c, ca)
+	if got := string(repaired.Data["password"]); got == "" || got == "secret" {
+		t.Errorf("an emptied Secret gets the password %q", got)
+	}
+	if diff := cmp.Diff(fromAPIServer(t, NewAppSecret(c, string(repaired.Data["password"]), ca)), repaired); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPasswordsNeedNoEscaping(t *testing.T) {
+	if password := NewPassword(); len(password) < 26 || url.QueryEscape(password) != password {
+		t.Errorf("made %q", password)
+	}
+}
+
+func TestCertificateSecretIsRepaired(t *testing.T) {
+	c := shop()
+	want := NewTLSSecret(c, "shop-1", []byte("CA"), []byte("CERT"), []byte("KEY"))
+	if RepairTLSSecret(fromAPIServer(t, want), want) != nil {
+		t.Error("repaired, and nobody had changed it")
+	}
+	old := fromAPIServer(t, NewTLSSecret(c, "shop-1", []byte("OLD CA"), []byte("OLD"), []byte("OLD")))
+	old.Labels = nil
+	if diff := cmp.Diff(fromAPIServer(t, want), RepairTLSSecret(old, want)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// liveVolume is a claim of that size, bound to a volume of its own.
+func liveVolume(t *testing.T, c *v1.PostgresCluster, size string) *corev1.PersistentVolumeClaim {
+	claim := fromAPIServer(t, Volume(c, "shop-1"))
+	claim.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse(size)
+	claim.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeFilesystem)
+	claim.Spec.StorageClassName = ptr.To("standard")
+	claim.Spec.VolumeName = "pv-1"
+	claim.Finalizers = []string{"kubernetes.io/pvc-protection"}
+	claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
+	return claim
+}
+
+// A-23: sizes are quantities, and what the provisioner rounded up to is no drift.
+func TestVolumeSizesCompareAsQuantities(t *testing.T) {
+	cases := []struct {
+		why, live, asked string
+		// want is the request afterwards; empty: unchanged.
+		want string
+	}{
+		{"the same", "1Gi", "1Gi", ""},
+		{"the same in other units", "1024Mi", "1Gi", ""},
+		{"the same in bytes", "1Gi", "1073741824", ""},
+		{"powers of ten", "1G", "1000M", ""},
+		{"a fraction", "1740Mi", "1.7Gi", "1.7Gi"},
+		{"less was asked than is there", "2Gi", "1740Mi", ""},
+		{"1G is less than 1Gi", "1Gi", "1G", ""},
+		{"more", "1Gi", "3Gi", "3Gi"},
+		{"more in other units", "1Gi", "1025Mi", "1025Mi"},
+	}
+	for _, c := range cases {
+		asked := shop(func(p *v1.PostgresCluster) { p.Spec.Storage.Size = resource.MustParse(c.asked) })
+		repaired := RepairVolume(liveVolume(t, asked, c.live), asked)
+		switch {
+		case c.want == "" && repaired != nil:
+			t.Errorf("%s: request becomes %s", c.why, repaired.Spec.Resources.Requests.Storage())
+		case c.want != "" && repaired == nil:
+			t.Errorf("%s: not repaired", c.why)
+		case c.want != "":
+			if diff := cmp.Diff(liveVolume(t, asked, c.want), repaired); diff != "" {
+				t.Errorf("%s:\n%s", c.why, diff)
+			}
+			if RepairVolume(repaired, asked) != nil {
+				t.Errorf("%s: the repaired claim is repaired again", c.why)
+			}
+		}
+	}
+}
+
+func TestRetainDecidesWhoOwnsAVolume(t *testing.T) {
+	keep, drop := shop(), shop(func(c *v1.PostgresCluster) { c.Spec.Storage.Retain = v1.DeleteVolumes })
+	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "mine", UID: "mine"}
+
+	kept := liveVolume(t, keep, "1Gi")
+	kept.OwnerReferences = []metav1.OwnerReference{other}
+	dropped := kept.DeepCopy()
+	dropped.OwnerReferences = []metav1.OwnerReference{other, OwnerOf(drop)}
+
+	if RepairVolume(kept, keep) != nil || RepairVolume(dropped, drop) != nil {
+		t.Error("repaired, and nobody had changed it")
+	}
+	if diff := cmp.Diff(dropped, RepairVolume(kept, drop)); diff != "" {
+		t.Errorf("Retain to Delete:\n%s", diff)
+	}
+	if diff := cmp.Diff(kept, RepairVolume(dropped, keep)); diff != "" {
+		t.Errorf("Delete to Retain:\n%s", diff)
+	}
+}
+
+func TestVolumeOfAnEarlierClusterIsAdopted(t *testing.T) {
+	c := shop()
+	volume := Volume(c, "shop-1")
+	if IsAdopted(volume, c) {
+		t.Error("a volume of this cluster counts as adopted")
+	}
+	if !IsAdopted(volume, shop(func(c *v1.PostgresCluster) { c.UID = "another life" })) {
+		t.Error("a volume of an earlier cluster counts as made for this one")
+	}
+}
+
+func TestInstanceNumbers(t *testing.T) {
+	got := map[string]int{}
+	for _, name := range []string{"shop-1", "shop-10", "shop-99", "shop-0", "shop-01", "shop--1", "shop-+1", "shop-1x", "shop-", "shop", "shopping-1", "shop-rw", "other-1"} {
+		if n, ok := InstanceNumber("shop", name); ok {
+			got[name] = n
+			if Instance("shop", n) != name {
+				t.Errorf("%s comes back as %s", name, Instance("shop", n))
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]int{"shop-1": 1, "shop-10": 10, "shop-99": 99}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Names of up to 50 characters, as the schema allows, leave every derived name
+// legal as a DNS label, and as a host name of at most 64 characters.
+func TestNamesFitTheirLimits(t *testing.T) {
+	cluster := strings.Repeat("x", 50)
+	for _, name := range []string{
+		RWService(cluster), ROService(cluster), RService(cluster), PodsService(cluster), EndpointSlice(cluster), Lease(cluster),
+		ConfigMap(cluster), AppSecret(cluster), ReplicationSecret(cluster), CASecret(cluster), ServiceAccount(cluster),
+		Instance(cluster, 99), TLSSecret(Instance(cluster, 99)),
+	} {
+		if len(name) > 63 {
+			t.Errorf("%s has %d characters", name, len(name))
+		}
+	}
+}
