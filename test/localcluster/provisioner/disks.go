@@ -105,6 +105,10 @@ func (d *disks) attach(ctx context.Context, name string) error {
 	if err != nil || device != "" {
 		return err
 	}
+	// Before there is a mount point, which pods would fill in the volume's place.
+	if _, err := d.size(name); err != nil {
+		return err
+	}
 	if err := d.detachLoops(ctx, name); err != nil {
 		return err
 	}

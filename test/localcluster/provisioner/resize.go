@@ -32,13 +32,21 @@ type resizer struct {
 	client kubernetes.Interface
 	claims listers.PersistentVolumeClaimLister
 	pvs    listers.PersistentVolumeLister
-	store  *disks
+	store  grower
 	events record.EventRecorder
 	queue  workqueue.TypedRateLimitingInterface[string]
 }
 
+// grower makes a volume at least size bytes large while it is in use. Repeating it
+// does no harm.
+type grower interface {
+	grow(ctx context.Context, name string, size int64) error
+}
+
+var _ grower = (*disks)(nil)
+
 func newResizer(ctx context.Context, client kubernetes.Interface, claims informers.PersistentVolumeClaimInformer,
-	pvs informers.PersistentVolumeInformer, store *disks) *resizer {
+	pvs informers.PersistentVolumeInformer, store grower) *resizer {
 	r := &resizer{
 		client: client,
 		claims: claims.Lister(),
