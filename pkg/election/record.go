@@ -60,6 +60,9 @@ func (r Record) String() string {
 // IsEmpty says whether nobody has reigned yet.
 func (r Record) IsEmpty() bool { return r.Term == 0 }
 
+// Equal says whether r and other describe the same reign in the same words.
+func (r Record) Equal(other Record) bool { return r.String() == other.String() }
+
 // Holder is who holds the Lease: an instance in one life of its pod. A
 // recreated pod is another holder.
 type Holder struct {

@@ -161,3 +161,16 @@ func RenderConf(parameters map[string]string) string {
 	}
 	return b.String()
 }
+
+// DropOwned takes out of a postgresql.auto.conf, where ALTER SYSTEM writes,
+// the lines that set owned parameters.
+func DropOwned(auto string) string {
+	var b strings.Builder
+	for line := range strings.Lines(auto) {
+		name, _, _ := strings.Cut(strings.TrimSpace(line), "=")
+		if !isOwned(strings.ToLower(strings.TrimSpace(name))) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}

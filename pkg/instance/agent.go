@@ -1,0 +1,252 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/pgop/postgres-operator/pkg/election"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
+)
+
+const (
+	// beatEvery is how often the loop runs if nothing wakes it.
+	beatEvery = 500 * time.Millisecond
+	// apiPatience is how long an instance waits for the API before it goes on
+	// with what its volume remembers.
+	apiPatience = 5 * time.Second
+	// tendEvery is how often slots, logins and the slice are looked after.
+	tendEvery = 10 * time.Second
+)
+
+// Agent runs one instance. Fields without a comment on sharing belong to the
+// loop, or to the job while one runs.
+type Agent struct {
+	options   Options
+	log       *logrus.Entry
+	serverLog io.Writer
+	kube      Kubernetes
+
+	volume   volume
+	config   configDir
+	children *pgrun.Children
+	programs *pgrun.Programs
+	osUser   string
+
+	// Shared: each has its own lock.
+	view     *view
+	reign    *reign
+	status   *status
+	observer *observer
+	sql      *pgrun.Server
+
+	wake chan struct{}
+	// beat is when the loop last ran, in nanoseconds since the epoch; shared.
+	beat    atomic.Int64
+	started time.Time
+
+	lock *os.File
+	job  *job
+	// retry is when a failed move may be tried again, and failures how many
+	// times it has failed in a row.
+	retry    time.Time
+	failures int
+	// prepared is true once the volume is locked and known.
+	prepared bool
+	data     dataKind
+	identity identity
+	systemID string
+	other    string
+	memory   reignMemory
+
+	server *server
+	// running says what server runs as; shared, under serverMu.
+	running  running
+	serverMu sync.Mutex
+	// applied is the version of the ConfigMap that was last acted on, and
+	// inForce what the server runs with.
+	applied int
+	inForce settings
+	// rejected is a configuration that the server did not start with.
+	rejected    settings
+	rejectedWhy string
+	// newsConfig and newsLease are what was last noticed.
+	newsConfig int
+	newsLease  election.Record
+	// tended is when the server was last looked after; tls is what its
+	// certificate was then.
+	tended time.Time
+	tls    string
+	// problem is what tending last found wrong.
+	problem string
+}
+
+// running is what the server runs as. Zero: it does not run.
+type running struct {
+	Role instanceapi.Role
+	// Open is true on a primary once clients are let in.
+	Open bool
+	// Upstream is whom a replica follows.
+	Upstream upstream
+	Term     uint64
+
+	server *server
+}
+
+// answers says whether there is a server that accepts connections.
+func (r running) answers() bool {
+	return r.server != nil && r.server.isReady() && !r.server.hasExited()
+}
+
+// role is what others see: a primary is one only once it is open.
+func (r running) role() instanceapi.Role {
+	if r.Role == instanceapi.RolePrimary && !r.Open {
+		return instanceapi.RoleNone
+	}
+	return r.Role
+}
+
+// New makes an agent. The server's log goes to serverLog.
+func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*Agent, error) {
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("start agent: %w", err)
+	}
+	if o.Listen == "" {
+		o.Listen = "*"
+	}
+	a := &Agent{
+		options: o, log: log, serverLog: serverLog, kube: kube,
+		volume:   volume{mount: o.Mount, major: o.Major},
+		children: &pgrun.Children{},
+		wake:     make(chan struct{}, 1),
+		started:  time.Now(),
+	}
+	a.config = configDir{path: a.volume.config()}
+	a.programs = &pgrun.Programs{Bin: o.Bin, Children: a.children}
+	a.view = &view{wake: a.wakeUp, log: log}
+	a.status = &status{log: log, state: instanceapi.State{Instance: o.Instance, PodUID: o.PodUID, AgentVersion: o.Version}}
+	a.reign = &reign{me: o.holder(), kube: kube, seen: a.view.SawLease, log: log}
+	server, err := pgrun.Open(o.RunDir, o.Port, "postgres")
+	if err != nil {
+		return nil, fmt.Errorf("start agent: %w", err)
+	}
+	a.sql = server
+	a.observer = &observer{server: server, runs: func() bool { return a.runningAs().answers() }}
+	return a, nil
+}
+
+// Run runs the instance until ctx ends, and then stops it in order. It returns
+// when no process of the server is left.
+func (a *Agent) Run(ctx context.Context) error {
+	a.status.enter(instanceapi.PhaseWaiting, "waiting for the volume")
+	a.beat.Store(time.Now().UnixNano())
+	// What serves and watches goes on until the server has stopped.
+	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer stop()
+	if err := a.listen(beside, &group); err != nil {
+		return err
+	}
+	if os.Getpid() == 1 {
+		group.Go(func() { a.reapOrphans(beside) })
+	}
+	group.Go(func() { a.kube.Watch(beside, a.view) })
+	group.Go(func() { a.observeForever(beside) })
+	a.loop(ctx)
+	return a.shutDown(beside)
+}
+
+// wakeUp makes the loop look again soon. Calls before it does so collapse.
+func (a *Agent) wakeUp() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (a *Agent) loop(ctx context.Context) {
+	ticker := time.NewTicker(beatEvery)
+	defer ticker.Stop()
+	for {
+		a.beat.Store(time.Now().UnixNano())
+		a.pass(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.wake:
+		case <-ticker.C:
+		}
+	}
+}
+
+// alive says whether the loop has run lately: it never blocks, so a loop that
+// hasn't hangs.
+func (a *Agent) alive(now time.Time) bool {
+	const longest = 5 * time.Second
+	return now.Sub(time.Unix(0, a.beat.Load())) < longest
+}
+
+func (a *Agent) runningAs() running {
+	a.serverMu.Lock()
+	defer a.serverMu.Unlock()
+	return a.running
+}
+
+// runs says what the server runs as from now on.
+func (a *Agent) runs(r running) {
+	a.serverMu.Lock()
+	a.running = r
+	a.serverMu.Unlock()
+	a.observer.forget()
+	a.status.update(func(s *instanceapi.State) { s.Role = r.role() })
+	a.wakeUp()
+}
+
+// shutDown stops the instance in order: first no new clients, then the server.
+func (a *Agent) shutDown(ctx context.Context) error {
+	a.status.enter(instanceapi.PhaseStopping, "")
+	if a.job != nil {
+		a.job.cancel(context.Canceled)
+		<-a.job.done
+	}
+	if err := a.leaveSlice(ctx); err != nil {
+		a.log.WithError(err).Warn("leaving the rw EndpointSlice failed")
+	}
+	if a.lock == nil {
+		return a.sql.Close()
+	}
+	a.log.Info("stopping the server")
+	err := a.stopServer(ctx)
+	a.runs(running{})
+	a.reign.end()
+	err = errors.Join(err, a.sql.Close(), a.lock.Close())
+	a.log.Info("stopped")
+	return err
+}
+
+// lookupUser returns the name of the operating system user that this runs as.
+// The server's programs refuse to run as one without a name.
+func lookupUser() (string, error) {
+	uid := strconv.Itoa(os.Getuid())
+	found, err := user.LookupId(uid)
+	if err == nil {
+		return found.Username, nil
+	}
+	if postgres, other := user.Lookup("postgres"); other == nil {
+		return "", fmt.Errorf("the image has no user with the id %s that this pod runs as; its user postgres has the id %s: "+
+			"set spec.postgres.uid: %s", uid, postgres.Uid, postgres.Uid)
+	}
+	return "", fmt.Errorf("the image has no user with the id %s that this pod runs as, and none named postgres: "+
+		"set spec.postgres.uid to the id of the server's user in the image", uid)
+}

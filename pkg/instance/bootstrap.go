@@ -1,0 +1,102 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lib/pq"
+
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
+	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
+)
+
+// initdb makes the first database: it leaves a complete data directory and a
+// server that runs on it, closed to everybody but the agent. When anything
+// fails, what it made is deleted, since nobody has seen it.
+func (a *Agent) initdb(ctx context.Context, config instanceapi.Config) error {
+	a.status.enter(instanceapi.PhaseBootstrapping, "making the database")
+	err := a.makeDatabase(ctx, config)
+	if err != nil {
+		after := context.WithoutCancel(ctx)
+		err = errors.Join(err, a.stopServer(after), a.volume.wipeUnfinished())
+		a.runs(running{})
+	}
+	return errors.Join(err, a.inspect(context.WithoutCancel(ctx)))
+}
+
+func (a *Agent) makeDatabase(ctx context.Context, config instanceapi.Config) error {
+	app, err := readLogin(a.options.SecretsDir, "app")
+	if err != nil {
+		return err
+	}
+	replication, err := readLogin(a.options.SecretsDir, "replication")
+	if err != nil {
+		return err
+	}
+	app.User, replication.User = config.Bootstrap.Owner, postgres.ReplicationRole
+	if err := killHolders(ctx, a.lock); err != nil {
+		return err
+	}
+	if err := a.volume.begin(byInitdb); err != nil {
+		return err
+	}
+	if err := a.programs.Initdb(ctx, pgrun.InitdbOptions{
+		Data: a.volume.data(), Major: a.options.Major, Encoding: config.Bootstrap.Encoding,
+		Locale: config.Bootstrap.Locale, Checksums: config.Bootstrap.DataChecksums,
+	}); err != nil {
+		return err
+	}
+	// What initdb wrote reaches the disk while the server already works; what
+	// the server writes, it syncs itself.
+	synced := make(chan error, 1)
+	go func() { synced <- syncVolume(a.volume.data()) }()
+	if err := a.startServer(ctx, upstream{}, true); err != nil {
+		return errors.Join(err, <-synced)
+	}
+	if err := errors.Join(a.fillDatabase(ctx, config.Bootstrap, app, replication), <-synced); err != nil {
+		return err
+	}
+	if _, err := a.volume.finish(byInitdb); err != nil {
+		return err
+	}
+	a.runs(running{Role: instanceapi.RolePrimary, server: a.server})
+	return nil
+}
+
+// fillDatabase makes the roles and the application's database, and runs the
+// user's SQL in it.
+func (a *Agent) fillDatabase(ctx context.Context, b instanceapi.Bootstrap, app, replication login) error {
+	if err := a.server.waitReady(ctx); err != nil {
+		return err
+	}
+	if err := createRole(ctx, a.sql, replication, "LOGIN REPLICATION"); err != nil {
+		return err
+	}
+	if err := createRole(ctx, a.sql, app, "LOGIN"); err != nil {
+		return err
+	}
+	create := "CREATE DATABASE " + pq.QuoteIdentifier(b.Database) + " OWNER " + pq.QuoteIdentifier(b.Owner)
+	if err := a.sql.Exec(ctx, create); err != nil {
+		return fmt.Errorf("create database %s: %w", b.Database, err)
+	}
+	if len(b.SQL) == 0 {
+		return nil
+	}
+	server, err := pgrun.OpenForScript(a.options.RunDir, a.options.Port, b.Database)
+	if err != nil {
+		return err
+	}
+	return errors.Join(runInitSQL(ctx, server, b.SQL), server.Close())
+}
+
+// baseBackup is how this instance copies up. Its name is none that a primary
+// would ever wait for.
+func (a *Agent) baseBackup(up upstream) pgrun.BaseBackupOptions {
+	return pgrun.BaseBackupOptions{
+		Data:     a.volume.data(),
+		ConnInfo: conninfo(a.options, up, a.options.Instance+"-clone"),
+		Slot:     postgres.SlotName(a.options.Instance),
+	}
+}

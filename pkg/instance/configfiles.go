@@ -1,0 +1,141 @@
+package instance
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
+)
+
+// Files of the directory config. The server reads serverConf, which includes
+// userConf and, since the last setting wins, instanceConf after it.
+const (
+	serverConf   = "server.conf"
+	userConf     = "postgresql.conf"
+	instanceConf = "instance.conf"
+	hbaConf      = "pg_hba.conf"
+	identConf    = "pg_ident.conf"
+
+	// goodDir holds the last userConf and hbaConf that a server ran with;
+	// stagedDir holds a whole set that is being checked.
+	goodDir   = "good"
+	stagedDir = "staged"
+)
+
+// settings is a configuration as the ConfigMap has it.
+type settings struct{ Conf, HBA string }
+
+func (s settings) hash() string { return instanceapi.ConfigHash(s.Conf, s.HBA) }
+
+func (s settings) isZero() bool { return s == settings{} }
+
+// configDir is the directory config of the volume.
+type configDir struct{ path string }
+
+// stage writes s where the server's program can check it, and returns the file
+// to check.
+func (c configDir) stage(s settings, instance string) (string, error) {
+	dir := filepath.Join(c.path, stagedDir)
+	if err := writeSet(dir, map[string]string{
+		serverConf: includes, userConf: s.Conf, instanceConf: instance, hbaConf: s.HBA,
+	}); err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, serverConf), nil
+}
+
+const includes = "include '" + userConf + "'\ninclude '" + instanceConf + "'\n"
+
+// install puts files in force for the next start or reload.
+func (c configDir) install(s settings, instance, ident string) error {
+	return writeSet(c.path, map[string]string{
+		serverConf: includes, userConf: s.Conf, instanceConf: instance, hbaConf: s.HBA, identConf: ident,
+	})
+}
+
+// installHBA puts another pg_hba.conf in force.
+func (c configDir) installHBA(hba string) error {
+	return writeSet(c.path, map[string]string{hbaConf: hba})
+}
+
+// installInstance puts another instance.conf in force.
+func (c configDir) installInstance(instance string) error {
+	return writeSet(c.path, map[string]string{instanceConf: instance})
+}
+
+// markGood remembers s as the last that a server ran with.
+func (c configDir) markGood(s settings) error {
+	return writeSet(filepath.Join(c.path, goodDir), map[string]string{userConf: s.Conf, hbaConf: s.HBA})
+}
+
+// good is the last configuration that a server ran with; zero if there is none.
+func (c configDir) good() (settings, error) {
+	var s settings
+	for name, into := range map[string]*string{userConf: &s.Conf, hbaConf: &s.HBA} {
+		text, err := os.ReadFile(filepath.Join(c.path, goodDir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return settings{}, nil
+		}
+		if err != nil {
+			return settings{}, fmt.Errorf("read last good configuration: %w", err)
+		}
+		*into = string(text)
+	}
+	return s, nil
+}
+
+func writeSet(dir string, files map[string]string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make directory of configuration: %w", err)
+	}
+	for name, text := range files {
+		if err := writeFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// upstream is the server that a replica follows.
+type upstream struct {
+	Instance, Address string
+}
+
+func (u upstream) isZero() bool { return u == upstream{} }
+
+// conninfo is how instance o reaches u for replication: by address, so that
+// streaming needs no DNS, while the certificate is verified by name. The
+// password is in the pass file and nowhere else.
+func conninfo(o Options, u upstream, application string) string {
+	return postgres.ConnInfo{
+		Host: u.Instance, Port: o.Port, User: postgres.ReplicationRole,
+		Options: map[string]string{
+			"application_name":    application,
+			"connect_timeout":     "5",
+			"gssencmode":          "disable",
+			"hostaddr":            u.Address,
+			"keepalives_idle":     "5",
+			"keepalives_interval": "2",
+			"keepalives_count":    "3",
+			"passfile":            o.passFile(),
+			"sslmode":             "verify-full",
+			"sslrootcert":         o.tls("ca.crt"),
+			"tcp_user_timeout":    "10000",
+		},
+	}.KeyValue()
+}
+
+// renderInstance writes instance.conf: what differs between instances and
+// changes while the server runs. A zero upstream makes a primary's.
+func renderInstance(o Options, u upstream) string {
+	values := map[string]string{"primary_conninfo": "", "primary_slot_name": ""}
+	if !u.isZero() {
+		values["primary_conninfo"] = conninfo(o, u, o.Instance)
+		values["primary_slot_name"] = postgres.SlotName(o.Instance)
+	}
+	return postgres.RenderConf(values)
+}

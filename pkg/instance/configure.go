@@ -1,0 +1,168 @@
+package instance
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
+)
+
+// installConfig puts the configuration in force with which the server starts
+// next: the ConfigMap's, or the last good one if the server refuses that.
+func (a *Agent) installConfig(ctx context.Context, up upstream, closed bool) error {
+	good, err := a.config.good()
+	if err != nil {
+		return err
+	}
+	known := a.view.knownConfig()
+	chosen, problem := known.Settings, known.Problem
+	if !known.Known {
+		chosen = good
+	}
+	if chosen.isZero() {
+		return fmt.Errorf("no configuration is known yet")
+	}
+	if chosen != good {
+		if refused := a.refusal(ctx, chosen, up); refused != "" {
+			if good.isZero() {
+				return fmt.Errorf("the server refuses its configuration: %s", refused)
+			}
+			chosen, problem = good, refused
+		}
+	}
+	hba := chosen.HBA
+	if closed {
+		hba = postgres.RenderClosedHBA()
+	}
+	if err := a.config.install(settings{Conf: chosen.Conf, HBA: hba}, renderInstance(a.options, up),
+		postgres.RenderIdent(a.osUser)); err != nil {
+		return err
+	}
+	a.inUse(chosen, known.Version, problem)
+	return nil
+}
+
+// refusal is why the server would not start with s; empty: it would.
+func (a *Agent) refusal(ctx context.Context, s settings, up upstream) string {
+	if s == a.rejected {
+		return a.rejectedWhy
+	}
+	file, err := a.config.stage(s, renderInstance(a.options, up))
+	if err == nil {
+		// Any directory will do: the check reads no data.
+		err = a.programs.CheckConfig(ctx, a.options.Mount, file)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// inUse notes what is in force, and why it is not the newest if it isn't.
+func (a *Agent) inUse(s settings, version int, problem string) {
+	a.inForce, a.applied = s, version
+	a.status.configError(problem)
+	a.status.update(func(state *instanceapi.State) { state.ConfigHash = s.hash() })
+}
+
+// configure brings a running server to the newest configuration. One that the
+// server refuses is held back: the one in force stays, on disk, too.
+func (a *Agent) configure(ctx context.Context) error {
+	known := a.view.knownConfig()
+	a.tended = time.Time{} // the members may have changed
+	if known.Problem != "" || known.Settings == a.inForce {
+		a.inUse(a.inForce, known.Version, known.Problem)
+		return nil
+	}
+	up := a.runningAs().Upstream
+	if refused := a.refusal(ctx, known.Settings, up); refused != "" {
+		a.inUse(a.inForce, known.Version, refused)
+		return nil
+	}
+	if err := a.installSettings(known.Settings, up); err != nil {
+		return err
+	}
+	if refused := a.hbaRefusal(ctx); refused != "" {
+		a.inUse(a.inForce, known.Version, refused)
+		return a.installSettings(a.inForce, up)
+	}
+	if err := a.reload(ctx); err != nil {
+		return err
+	}
+	a.inUse(known.Settings, known.Version, "")
+	a.observer.forget()
+	return a.markGoodIfProven(ctx)
+}
+
+func (a *Agent) installSettings(s settings, up upstream) error {
+	return a.config.install(s, renderInstance(a.options, up), postgres.RenderIdent(a.osUser))
+}
+
+// hbaRefusal is what the server says against the pg_hba.conf on disk. It reads
+// it without using it. A server that doesn't answer yet says nothing; it will
+// refuse to start with a bad one, and is then started with the last good one.
+func (a *Agent) hbaRefusal(ctx context.Context) string {
+	if !a.server.isReady() {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	var line int
+	var problem string
+	err := a.sql.Row(ctx, `SELECT line_number, error FROM pg_hba_file_rules WHERE error IS NOT NULL
+		ORDER BY line_number LIMIT 1`, &line, &problem)
+	if err != nil {
+		return "" // no bad line, or no answer
+	}
+	return fmt.Sprintf("pg_hba.conf, line %d: %s", line, problem)
+}
+
+// markGoodIfProven remembers the configuration in force as good, unless a part
+// of it is only tried at the next start.
+func (a *Agent) markGoodIfProven(ctx context.Context) error {
+	if !a.server.isReady() {
+		return nil // done when it is
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	var pending int
+	if err := a.sql.Row(ctx, "SELECT count(*) FROM pg_settings WHERE pending_restart", &pending); err != nil {
+		return fmt.Errorf("ask for parameters that wait for a restart: %w", err)
+	}
+	if pending > 0 {
+		return nil
+	}
+	return a.config.markGood(a.inForce)
+}
+
+// reload lets the server read its files again, and returns when it has.
+func (a *Agent) reload(ctx context.Context) error {
+	if !a.server.isReady() {
+		return a.server.signal(syscall.SIGHUP)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	const loaded = "SELECT pg_conf_load_time()"
+	var before, after sql.NullTime
+	if err := a.sql.Row(ctx, loaded, &before); err != nil {
+		return fmt.Errorf("reload the configuration: %w", err)
+	}
+	if err := a.server.signal(syscall.SIGHUP); err != nil {
+		return err
+	}
+	for {
+		if err := a.sql.Row(ctx, loaded, &after); err != nil {
+			return fmt.Errorf("reload the configuration: %w", err)
+		}
+		if after != before {
+			return nil
+		}
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			return fmt.Errorf("reload the configuration: %w", err)
+		}
+	}
+}

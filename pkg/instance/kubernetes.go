@@ -1,0 +1,32 @@
+package instance
+
+import (
+	"context"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// Kubernetes is all of the Kubernetes API that an agent touches: its cluster's
+// ConfigMap, Lease and rw EndpointSlice, which the operator creates.
+//
+// Updates compare and swap: they fail with a conflict, as apierrors.IsConflict
+// tells, unless the object still has the given resourceVersion.
+type Kubernetes interface {
+	// Watch shows w the newest version of each object, at first and after
+	// each change, until ctx ends. It tries again by itself after errors.
+	Watch(ctx context.Context, w Watcher)
+	// Lease reads the newest version.
+	Lease(ctx context.Context) (*coordinationv1.Lease, error)
+	UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
+	UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error)
+}
+
+// Watcher is shown objects, or nil where there is none. It must not change
+// them. Calls for one kind of object do not overlap.
+type Watcher interface {
+	SawConfigMap(*corev1.ConfigMap)
+	SawLease(*coordinationv1.Lease)
+	SawSlice(*discoveryv1.EndpointSlice)
+}

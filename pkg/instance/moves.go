@@ -1,0 +1,319 @@
+package instance
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+)
+
+// prepare checks that this image can run the instance, locks the volume and
+// looks at what is on it.
+func (a *Agent) prepare(ctx context.Context) error {
+	name, err := lookupUser()
+	if err != nil {
+		return err
+	}
+	a.osUser = name
+	version, err := a.programs.Version(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the image for its version of PostgreSQL: %w", err)
+	}
+	if version.Major != a.options.Major {
+		return fmt.Errorf("the image has PostgreSQL %d (%s), and spec.postgres.version says %d: "+
+			"give spec.postgres.image one of that version", version.Major, version, a.options.Major)
+	}
+	if err := a.takeLock(ctx); err != nil {
+		return err
+	}
+	if err := a.inspect(ctx); err != nil {
+		return err
+	}
+	memory, err := a.volume.readReign()
+	if err != nil {
+		return err
+	}
+	a.knowReign(memory)
+	a.prepared = true
+	return nil
+}
+
+// takeLock waits for the volume's lock.
+func (a *Agent) takeLock(ctx context.Context) error {
+	const again = 100 * time.Millisecond
+	for a.lock == nil {
+		lock, err := a.volume.tryLock()
+		if err == nil {
+			a.lock, a.programs.Held = lock, lock
+			return nil
+		}
+		if !errors.Is(err, errVolumeInUse) {
+			return err
+		}
+		a.status.enter(instanceapi.PhaseWaiting, err.Error())
+		if err := pause(ctx, again); err != nil {
+			return fmt.Errorf("wait for the volume's lock: %w", err)
+		}
+	}
+	return nil
+}
+
+// inspect looks at the data on the volume.
+func (a *Agent) inspect(ctx context.Context) error {
+	kind, id, err := a.volume.lookAtData()
+	if err != nil {
+		return err
+	}
+	a.data, a.identity, a.systemID = kind, id, ""
+	if kind == dataComplete || kind == dataForeign {
+		control, err := a.programs.ControlData(ctx, a.volume.data())
+		if err == nil {
+			a.systemID = control.SystemID
+		}
+		if err != nil && kind == dataComplete {
+			a.log.WithError(err).Error("the data directory has no control file that can be read")
+			a.data = dataDamaged
+		}
+	}
+	if a.other, err = a.volume.otherData(); err != nil {
+		return err
+	}
+	a.status.update(func(s *instanceapi.State) {
+		s.Inspected, s.HasData, s.DataID, s.SystemID = true, a.data == dataComplete, a.identity.ID, a.systemID
+	})
+	return nil
+}
+
+// clone copies the primary, and leaves the data ready to follow it. What is in
+// the way and not of our making is moved aside.
+func (a *Agent) clone(ctx context.Context, up upstream) error {
+	a.status.enter(instanceapi.PhaseCloning, "copying "+up.Instance)
+	if err := errors.Join(a.remember(), writePassFile(a.options)); err != nil {
+		return err
+	}
+	if err := killHolders(ctx, a.lock); err != nil {
+		return err
+	}
+	if a.data == dataForeign || a.data == dataDamaged {
+		path, err := a.volume.moveAside(time.Now())
+		if err != nil {
+			return err
+		}
+		a.log.WithField("path", path).Warn("moved a data directory aside that this instance can't use")
+	}
+	err := a.copyFrom(ctx, up)
+	return errors.Join(err, a.inspect(context.WithoutCancel(ctx)))
+}
+
+func (a *Agent) copyFrom(ctx context.Context, up upstream) error {
+	if err := a.volume.begin(byClone); err != nil {
+		return err
+	}
+	if err := a.programs.BaseBackup(ctx, a.baseBackup(up)); err != nil {
+		return err
+	}
+	if err := writeFile(a.volume.standby(), "", 0o600); err != nil {
+		return err
+	}
+	if err := syncVolume(a.volume.data()); err != nil {
+		return err
+	}
+	_, err := a.volume.finish(byClone)
+	return err
+}
+
+// serve makes this instance the primary that clients reach: it claims the
+// Lease, unless it has, and starts the server or opens the one that initdb
+// has left closed.
+func (a *Agent) serve(ctx context.Context) error {
+	if !a.reign.holds() {
+		if err := a.claim(ctx); err != nil {
+			return err
+		}
+	}
+	term := a.view.knownLease().Record.Term
+	if a.server != nil {
+		if err := a.openUp(ctx); err != nil {
+			return err
+		}
+	} else if err := a.startPrimary(ctx); err != nil {
+		return err
+	}
+	a.runs(running{Role: instanceapi.RolePrimary, Open: true, Term: term, server: a.server})
+	if a.server.isReady() {
+		return a.serveInSlice(ctx, term)
+	}
+	return nil
+}
+
+func (a *Agent) claim(ctx context.Context) error {
+	control, err := a.programs.ControlData(ctx, a.volume.data())
+	if err != nil {
+		return err
+	}
+	request, cancel := context.WithTimeout(ctx, 2*leaseTimeout)
+	defer cancel()
+	record, err := a.reign.claim(request, a.situation().claimant(), control.Timeline, a.options.PodIP)
+	if err != nil {
+		return err
+	}
+	a.log.WithField("term", record.Term).Info("claimed the Lease")
+	// The Lease has it; the volume's copy is for the day when the Lease is lost.
+	if err := a.remember(); err != nil {
+		a.log.WithError(err).Error("remembering the reign failed")
+	}
+	return nil
+}
+
+// openUp lets clients into a server that runs.
+func (a *Agent) openUp(ctx context.Context) error {
+	if err := a.config.installHBA(a.inForce.HBA); err != nil {
+		return err
+	}
+	return a.reload(ctx)
+}
+
+func (a *Agent) startPrimary(ctx context.Context) error {
+	a.status.enter(instanceapi.PhaseStarting, "")
+	if err := removeFile(a.volume.standby()); err != nil {
+		return err
+	}
+	return a.startServer(ctx, upstream{}, false)
+}
+
+// follow starts the server as a replica of up.
+func (a *Agent) follow(ctx context.Context, up upstream) error {
+	a.status.enter(instanceapi.PhaseStarting, "")
+	if err := errors.Join(a.remember(), writePassFile(a.options)); err != nil {
+		return err
+	}
+	if err := writeFile(a.volume.standby(), "", 0o600); err != nil {
+		return err
+	}
+	if err := a.startServer(ctx, up, false); err != nil {
+		return err
+	}
+	a.runs(running{Role: instanceapi.RoleReplica, Upstream: up, server: a.server})
+	return nil
+}
+
+// followAnother points a replica at another upstream. It works while the
+// server is still starting: that may be what it waits for.
+func (a *Agent) followAnother(_ context.Context, up upstream) error {
+	if err := errors.Join(a.remember(), a.config.installInstance(renderInstance(a.options, up))); err != nil {
+		return err
+	}
+	a.log.WithField("upstream", up.Instance).WithField("address", up.Address).Info("following another address")
+	if err := a.server.signal(syscall.SIGHUP); err != nil {
+		return err
+	}
+	now := a.runningAs()
+	now.Upstream = up
+	a.runs(now)
+	return nil
+}
+
+// startServer puts the configuration in force and launches the server, closed
+// to clients or open.
+func (a *Agent) startServer(ctx context.Context, up upstream, closed bool) error {
+	if err := killHolders(ctx, a.lock); err != nil {
+		return err
+	}
+	if err := a.installConfig(ctx, up, closed); err != nil {
+		return err
+	}
+	server, err := a.launch()
+	if err != nil {
+		return err
+	}
+	a.server = server
+	a.tls = tlsFingerprint(a.options)
+	return nil
+}
+
+// stepDown takes this instance out of service and stops its server.
+func (a *Agent) stepDown(ctx context.Context) error {
+	a.status.enter(instanceapi.PhaseStopping, "")
+	if err := a.leaveSlice(ctx); err != nil {
+		a.log.WithError(err).Warn("leaving the rw EndpointSlice failed")
+	}
+	a.reign.end()
+	err := a.stopServer(ctx)
+	a.runs(running{})
+	return err
+}
+
+// needsTending says whether the server should be looked after now.
+func (a *Agent) needsTending(now running) bool {
+	const pauseBetween = 100 * time.Millisecond
+	since := time.Since(a.tended)
+	return since > tendEvery || since > pauseBetween && now.Open && a.sliceIsWrong(now.Term)
+}
+
+// tend looks after the server: slots, logins, certificates, and on a primary
+// the EndpointSlice. It tries everything, whatever fails.
+func (a *Agent) tend(ctx context.Context) error {
+	a.tended = time.Now()
+	const longest = 5 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	problems := []error{a.remember(), a.keepTLS(ctx)}
+	if now := a.runningAs(); now.Role == instanceapi.RolePrimary {
+		problems = append(problems, a.serveInSlice(ctx, now.Term),
+			keepSlots(ctx, a.sql, a.options.Cluster, a.options.Instance, a.view.knownConfig().Config.Members),
+			keepLogins(ctx, a.sql, a.options.SecretsDir))
+	} else {
+		problems = append(problems, writePassFile(a.options))
+	}
+	a.sayProblem(errors.Join(problems...))
+	return nil
+}
+
+// sayProblem logs what tending finds wrong when it changes, not each time.
+func (a *Agent) sayProblem(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text == a.problem {
+		return
+	}
+	a.problem = text
+	if err != nil {
+		a.log.WithError(err).Warn("looking after the server: not everything worked")
+		return
+	}
+	a.log.Info("looking after the server: everything works again")
+}
+
+// keepTLS lets the server read its certificate again when that has changed.
+func (a *Agent) keepTLS(ctx context.Context) error {
+	now := tlsFingerprint(a.options)
+	if now == a.tls {
+		return nil
+	}
+	a.log.Info("the certificate has changed; reloading")
+	if err := a.reload(ctx); err != nil {
+		return err
+	}
+	a.tls = now
+	return nil
+}
+
+// tlsFingerprint tells one certificate, key and CA from another.
+func tlsFingerprint(o Options) string {
+	sum := sha256.New()
+	for _, name := range []string{"ca.crt", "tls.crt", "tls.key"} {
+		content, err := os.ReadFile(o.tls(name))
+		if err != nil {
+			return "" // being replaced; the next look finds it
+		}
+		_, _ = sum.Write(content) // never fails
+	}
+	return string(sum.Sum(nil))
+}

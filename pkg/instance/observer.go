@@ -1,0 +1,174 @@
+package instance
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
+	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
+)
+
+const (
+	// observeTimeout bounds one look at the server.
+	observeTimeout = time.Second
+	// observeEvery is how often readiness is looked at without being asked.
+	observeEvery = time.Second
+	// freshEnough is how old an observation may be that the API answers with.
+	freshEnough = 200 * time.Millisecond
+	// settingsEvery is how often the slower question is asked which parameters
+	// wait for a restart.
+	settingsEvery = 5 * time.Second
+)
+
+// observation is what the server says of itself. Answers is false when it says
+// nothing; the rest is then zero.
+type observation struct {
+	Answers  bool
+	Recovery bool
+	Version  string
+	Timeline uint32
+	// Written, Received and Replayed are LSNs, empty where they have no meaning.
+	Written, Received, Replayed string
+	Streaming                   bool
+	Standbys                    []instanceapi.Standby
+	Slots                       []instanceapi.Slot
+	PendingRestart              []string
+}
+
+// observer asks the server how it is, over one connection that it keeps.
+type observer struct {
+	server *pgrun.Server
+	// runs says whether there is a server to ask, so that an agent without one
+	// does not try.
+	runs func() bool
+
+	mu         sync.Mutex
+	last       observation
+	at         time.Time
+	settingsAt time.Time
+}
+
+// observe returns an observation that is no older than maxAge.
+func (o *observer) observe(ctx context.Context, maxAge time.Duration) observation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.at.IsZero() && time.Since(o.at) < maxAge {
+		return o.last
+	}
+	pending := o.last.PendingRestart
+	o.last = observation{}
+	if o.runs() {
+		// A look that ends for its caller's sake would be a wrong answer for
+		// the next one.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), observeTimeout)
+		defer cancel()
+		if got, err := o.look(ctx); err == nil { // a server that does not answer is an answer
+			o.last = got
+			o.last.PendingRestart = pending
+			o.lookAtSettings(ctx)
+		}
+	}
+	o.at = time.Now()
+	return o.last
+}
+
+// forget makes the next observe look again.
+func (o *observer) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.at, o.settingsAt = time.Time{}, time.Time{}
+}
+
+// lookQuery works on a primary and in recovery: functions that belong to the
+// other are never called.
+const lookQuery = `
+SELECT r.recovery, current_setting('server_version'),
+  CASE WHEN NOT r.recovery THEN pg_current_wal_lsn()::text END,
+  CASE WHEN NOT r.recovery THEN ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint
+    ELSE coalesce((SELECT received_tli FROM pg_stat_wal_receiver), (SELECT timeline_id FROM pg_control_checkpoint())) END,
+  CASE WHEN r.recovery THEN pg_last_wal_receive_lsn()::text END,
+  CASE WHEN r.recovery THEN pg_last_wal_replay_lsn()::text END,
+  coalesce((SELECT status = 'streaming' FROM pg_stat_wal_receiver), false)
+FROM (SELECT pg_is_in_recovery() AS recovery) r`
+
+func (o *observer) look(ctx context.Context) (observation, error) {
+	got := observation{Answers: true}
+	var version string
+	var written, received, replayed sql.NullString
+	if err := o.server.Row(ctx, lookQuery, &got.Recovery, &version, &written, &got.Timeline, &received, &replayed,
+		&got.Streaming); err != nil {
+		return observation{}, fmt.Errorf("ask the server how it is: %w", err)
+	}
+	parsed, err := postgres.ParseVersion(version)
+	if err != nil {
+		return observation{}, err
+	}
+	got.Version = parsed.Text
+	got.Written, got.Received, got.Replayed = written.String, received.String, replayed.String
+	if got.Recovery {
+		return got, nil
+	}
+	return got, errors.Join(o.lookAtStandbys(ctx, &got), o.lookAtSlots(ctx, &got))
+}
+
+func (o *observer) lookAtStandbys(ctx context.Context, got *observation) error {
+	return o.server.Rows(ctx, `SELECT application_name, state, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), -1)::bigint
+		FROM pg_stat_replication ORDER BY application_name, pid`,
+		func(scan func(...any) error) error {
+			var s instanceapi.Standby
+			err := scan(&s.Name, &s.State, &s.LagBytes)
+			got.Standbys = append(got.Standbys, s)
+			return err
+		})
+}
+
+func (o *observer) lookAtSlots(ctx context.Context, got *observation) error {
+	return o.server.Rows(ctx, `SELECT slot_name, active, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint
+		FROM pg_replication_slots WHERE slot_type = 'physical' ORDER BY slot_name`,
+		func(scan func(...any) error) error {
+			var s instanceapi.Slot
+			err := scan(&s.Name, &s.Active, &s.KeptBytes)
+			got.Slots = append(got.Slots, s)
+			return err
+		})
+}
+
+func (o *observer) lookAtSettings(ctx context.Context) {
+	if time.Since(o.settingsAt) < settingsEvery {
+		return
+	}
+	var pending []string
+	if err := o.server.Rows(ctx, "SELECT name FROM pg_settings WHERE pending_restart ORDER BY name",
+		func(scan func(...any) error) error {
+			var name string
+			err := scan(&name)
+			pending = append(pending, name)
+			return err
+		}); err != nil {
+		return // the next look asks again
+	}
+	o.last.PendingRestart, o.settingsAt = pending, time.Now()
+}
+
+// into puts what the server says into a state.
+func (o observation) into(s *instanceapi.State) {
+	s.ServerVersion, s.Timeline = o.Version, o.Timeline
+	s.WrittenLSN, s.ReceivedLSN, s.ReplayedLSN = o.Written, o.Received, o.Replayed
+	s.Streaming, s.Standbys, s.Slots, s.PendingRestart = o.Streaming, o.Standbys, o.Slots, o.PendingRestart
+}
+
+// volumeSize is the size of the filesystem that holds path, and what of it is
+// free to us, in bytes.
+func volumeSize(path string) (size, free uint64, err error) {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(path, &fs); err != nil {
+		return 0, 0, fmt.Errorf("ask for the size of the volume: %w", err)
+	}
+	return fs.Blocks * uint64(fs.Bsize), fs.Bavail * uint64(fs.Bsize), nil
+}

@@ -1,0 +1,71 @@
+package instance
+
+import (
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/pgop/postgres-operator/pkg/election"
+)
+
+// Options are what the pod says to its agent.
+type Options struct {
+	Cluster   string
+	Instance  string
+	Namespace string
+	PodUID    string
+	PodIP     string
+	// NodeName is optional.
+	NodeName string
+
+	// Major version that the server must have.
+	Major int
+	// Mount is where the data volume is mounted.
+	Mount string
+	// RunDir holds the server's socket and the agent's own transient files.
+	RunDir string
+	// SecretsDir holds app/ and replication/, each with username and password.
+	SecretsDir string
+	// TLSDir holds ca.crt, tls.crt and tls.key.
+	TLSDir string
+	// APIListen and ProbeListen are addresses as net.Listen takes them.
+	APIListen, ProbeListen string
+	// StopTimeout is how long an orderly stop of the server may take.
+	StopTimeout time.Duration
+	// Version of the agent's binary.
+	Version string
+
+	// The following are fixed in a pod, and chosen by tests.
+
+	// Bin is the directory of PostgreSQL's programs; empty: on PATH.
+	Bin string
+	// Listen is the server's listen_addresses, and Port its port.
+	Listen string
+	Port   int
+}
+
+func (o Options) validate() error {
+	required := map[string]string{
+		"cluster": o.Cluster, "POD_NAME": o.Instance, "POD_NAMESPACE": o.Namespace, "POD_UID": o.PodUID,
+		"POD_IP": o.PodIP, "mount": o.Mount, "run-dir": o.RunDir, "secrets-dir": o.SecretsDir, "tls-dir": o.TLSDir,
+	}
+	for _, name := range []string{"cluster", "POD_NAME", "POD_NAMESPACE", "POD_UID", "POD_IP", "mount", "run-dir",
+		"secrets-dir", "tls-dir"} {
+		if required[name] == "" {
+			return errors.New(name + " is not set")
+		}
+	}
+	if o.Major == 0 {
+		return errors.New("major is not set")
+	}
+	return nil
+}
+
+func (o Options) holder() election.Holder {
+	return election.Holder{Instance: o.Instance, PodUID: o.PodUID}
+}
+
+func (o Options) tls(name string) string { return filepath.Join(o.TLSDir, name) }
+
+// passFile holds the replication password for the server and pg_basebackup.
+func (o Options) passFile() string { return filepath.Join(o.RunDir, "replication.pgpass") }

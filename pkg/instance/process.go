@@ -1,0 +1,274 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pgop/postgres-operator/pkg/postgres"
+	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
+)
+
+// server is a running postmaster that the agent has started.
+type server struct {
+	cmd *exec.Cmd
+	// ready is closed when the server accepts connections, exited when the
+	// postmaster has ended; its backends may live on.
+	ready, exited chan struct{}
+	// exit says how it ended; valid once exited is closed.
+	exit error
+	log  *pgrun.Tail
+	// launched is when it was started.
+	launched time.Time
+	// noticed is true once the loop has seen it ready.
+	noticed bool
+}
+
+// hasExited says whether the postmaster has ended.
+func (s *server) hasExited() bool { return isClosed(s.exited) }
+
+// isReady says whether the server has accepted connections.
+func (s *server) isReady() bool { return isClosed(s.ready) }
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// signal sends a signal to the postmaster; one that has ended needs none.
+func (s *server) signal(sig syscall.Signal) error {
+	if s.hasExited() {
+		return nil
+	}
+	if err := s.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("send %v to the server: %w", sig, err)
+	}
+	return nil
+}
+
+// waitReady returns when the server accepts connections, or with an error that
+// holds its last words when it has ended instead.
+func (s *server) waitReady(ctx context.Context) error {
+	select {
+	case <-s.ready:
+		return nil
+	case <-s.exited:
+		return s.exitError()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the server to start: %w", context.Cause(ctx))
+	}
+}
+
+// exitError says how the server ended, in its own words where it has any.
+func (s *server) exitError() error {
+	if words := lastWords(s.log.String()); words != "" {
+		return fmt.Errorf("the server ended: %s", words)
+	}
+	if s.exit != nil {
+		return fmt.Errorf("the server ended: %w", s.exit)
+	}
+	return errors.New("the server ended")
+}
+
+// lastWords are the last FATAL or PANIC line of a server's log and what
+// belongs to it: what it says after that is how it shuts down.
+func lastWords(log string) string {
+	words := ""
+	for line := range strings.Lines(log) {
+		line = strings.TrimSpace(line)
+		for _, severity := range []string{"FATAL:", "PANIC:", "DETAIL:", "HINT:"} {
+			_, text, ok := strings.Cut(line, severity+"  ")
+			if !ok {
+				continue
+			}
+			if severity == "FATAL:" || severity == "PANIC:" {
+				words = severity + " " + text
+			} else if words != "" {
+				words += "; " + severity + " " + text
+			}
+		}
+	}
+	return strings.ToValidUTF8(words, "?")
+}
+
+// serverArguments are the server's. What stands here wins over configuration
+// files and ALTER SYSTEM; what must be changed while it runs is in instance.conf.
+func serverArguments(o Options, v volume) []string {
+	settings := []string{
+		"config_file=" + filepath.Join(v.config(), serverConf),
+		"hba_file=" + filepath.Join(v.config(), hbaConf),
+		"ident_file=" + filepath.Join(v.config(), identConf),
+		"listen_addresses=" + o.Listen,
+		fmt.Sprintf("port=%d", o.Port),
+		"unix_socket_directories=" + o.RunDir,
+		"unix_socket_permissions=0700",
+		"cluster_name=" + o.Instance,
+		"hot_standby=on",
+		"logging_collector=off",
+		"log_destination=stderr",
+		"ssl=on",
+		"ssl_ca_file=" + o.tls("ca.crt"),
+		"ssl_cert_file=" + o.tls("tls.crt"),
+		"ssl_key_file=" + o.tls("tls.key"),
+	}
+	args := []string{"-D", v.data()}
+	for _, setting := range settings {
+		args = append(args, "-c", setting)
+	}
+	return args
+}
+
+// launch starts the server and returns at once. There must be no process left
+// of an earlier one.
+func (a *Agent) launch() (*server, error) {
+	if err := a.readyDirectory(); err != nil {
+		return nil, err
+	}
+	output, input, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start the server: %w", err)
+	}
+	defer input.Close()
+	s := &server{ready: make(chan struct{}), exited: make(chan struct{}), log: &pgrun.Tail{Size: 4096}, launched: time.Now()}
+	// It outlives every context but the agent's own stop.
+	s.cmd = a.programs.Command(context.Background(), "postgres", serverArguments(a.options, a.volume)...)
+	s.cmd.Stdout, s.cmd.Stderr = input, input
+	if err := a.children.Start(s.cmd); err != nil {
+		_ = output.Close() // never read
+		return nil, fmt.Errorf("start the server: %w", err)
+	}
+	go func() {
+		// Ends when the last process of the server has closed its end.
+		_, _ = io.Copy(io.MultiWriter(s.log, a.serverLog), output)
+		_ = output.Close()
+	}()
+	go func() {
+		s.exit = a.children.Wait(s.cmd)
+		close(s.exited)
+		a.wakeUp()
+	}()
+	go a.watchReady(s)
+	return s, nil
+}
+
+// readyDirectory makes the data directory fit for a start: its mode may have
+// been changed when the volume was mounted (fsGroup), and lock files of an
+// earlier life name process ids that are somebody else's now. They may go: the
+// volume's lock is ours, and no process of the server is left.
+func (a *Agent) readyDirectory() error {
+	if err := os.Chmod(a.volume.data(), 0o700); err != nil {
+		return fmt.Errorf("set the mode of the data directory to 0700: %w", err)
+	}
+	socket := filepath.Join(a.options.RunDir, fmt.Sprintf(".s.PGSQL.%d", a.options.Port))
+	for _, path := range []string{a.volume.inside("postmaster.pid"), socket, socket + ".lock"} {
+		if err := removeFile(path); err != nil {
+			return err
+		}
+	}
+	return a.dropOwnedAutoSettings()
+}
+
+// dropOwnedAutoSettings takes out of postgresql.auto.conf, which wins over the
+// agent's file, what only the operator may set.
+func (a *Agent) dropOwnedAutoSettings() error {
+	path := a.volume.inside("postgresql.auto.conf")
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read postgresql.auto.conf: %w", err)
+	}
+	return writeFile(path, postgres.DropOwned(string(text)), 0o600)
+}
+
+// watchReady closes s.ready once the server's own status says so. It reads
+// postmaster.pid, as pg_ctl does: trying to connect would fill the log.
+func (a *Agent) watchReady(s *server) {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.exited:
+			return
+		case <-ticker.C:
+		}
+		if postmasterStatus(a.volume.inside("postmaster.pid"), s.cmd.Process.Pid) == "ready" {
+			close(s.ready)
+			a.wakeUp()
+			return
+		}
+		if time.Since(s.launched) > 5*time.Second {
+			ticker.Reset(200 * time.Millisecond) // a long recovery
+		}
+	}
+}
+
+// postmasterStatus is the eighth line of postmaster.pid, if the file is that
+// process's; empty while it is not there yet.
+func postmasterStatus(path string, pid int) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(string(text), "\n")
+	const statusLine = 8
+	if len(lines) < statusLine || lines[0] != fmt.Sprint(pid) {
+		return ""
+	}
+	return strings.TrimSpace(lines[statusLine-1])
+}
+
+// stopServer stops the server and returns when no process of it is left: in
+// order first, by SIGQUIT once StopTimeout is nearly over, and then by killing
+// every process. When ctx ends it kills at once.
+func (a *Agent) stopServer(ctx context.Context) error {
+	s := a.server
+	if s != nil {
+		a.stopInOrder(ctx, s)
+	}
+	// Killing must go on when ctx has ended: nothing may outlive the agent.
+	kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := killHolders(kill, a.lock); err != nil {
+		return err
+	}
+	if s != nil {
+		<-s.exited
+	}
+	a.server = nil
+	return nil
+}
+
+func (a *Agent) stopInOrder(ctx context.Context, s *server) {
+	quit := a.options.StopTimeout / 5
+	for _, step := range []struct {
+		signal syscall.Signal
+		wait   time.Duration
+	}{{syscall.SIGINT, a.options.StopTimeout - quit}, {syscall.SIGQUIT, quit}} {
+		if err := s.signal(step.signal); err != nil {
+			a.log.WithError(err).Warn("stopping the server in order failed; killing it")
+			return
+		}
+		timer := time.NewTimer(step.wait)
+		defer timer.Stop()
+		select {
+		case <-s.exited:
+			return
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+	}
+}

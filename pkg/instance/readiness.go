@@ -1,0 +1,42 @@
+package instance
+
+import (
+	"time"
+
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+)
+
+const (
+	// blip is for how long a replica that has streamed counts as streaming: a
+	// receiver that reconnects is no news.
+	blip = 3 * time.Second
+	// deadAfter is how old the last renewal of the Lease is when replicas go on
+	// answering readers without a primary.
+	deadAfter = leaseDuration
+)
+
+// readiness is what the readiness probe's answer depends on.
+type readiness struct {
+	Role instanceapi.Role
+	// Answers is true when the server answers a query.
+	Answers bool
+	// Reigns is true while this agent holds the Lease and has let clients in.
+	Reigns bool
+	// StreamedAt is when the replica was last seen to stream.
+	StreamedAt time.Time
+	// RenewedAt is when a renewal of the Lease was last seen.
+	RenewedAt time.Time
+}
+
+// isReady says whether clients should be sent here.
+func (r readiness) isReady(now time.Time) bool {
+	switch {
+	case !r.Answers:
+		return false
+	case r.Role == instanceapi.RolePrimary:
+		return r.Reigns
+	case r.Role == instanceapi.RoleReplica:
+		return !r.StreamedAt.IsZero() && now.Sub(r.StreamedAt) < blip || now.Sub(r.RenewedAt) >= deadAfter
+	}
+	return false
+}

@@ -1,0 +1,126 @@
+package instance
+
+import (
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/pgop/postgres-operator/pkg/election"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+)
+
+// knownConfig is the cluster's ConfigMap as last read.
+type knownConfig struct {
+	Known    bool
+	Config   instanceapi.Config
+	Settings settings
+	// Problem is why a newer version could not be read.
+	Problem string
+	// Version counts the versions seen.
+	Version int
+}
+
+// knownLease is the cluster's Lease as last seen.
+type knownLease struct {
+	Known  bool
+	Holder election.Holder
+	Record election.Record
+	// RenewedAt is when, by this process's clock, a renewal was last seen, and
+	// RenewTime what the holder wrote then, which only tells one from another.
+	RenewedAt time.Time
+	RenewTime time.Time
+}
+
+// view keeps what the agent has seen in Kubernetes. It wakes the loop when
+// something has changed that it decides by.
+type view struct {
+	wake func()
+	log  *logrus.Entry
+
+	mu     sync.Mutex
+	config knownConfig
+	lease  knownLease
+	slice  *discoveryv1.EndpointSlice
+}
+
+func (v *view) knownConfig() knownConfig {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.config
+}
+
+func (v *view) knownLease() knownLease {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.lease
+}
+
+func (v *view) knownSlice() *discoveryv1.EndpointSlice {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.slice
+}
+
+// SawConfigMap reads a new version. One that is gone or can't be read changes
+// nothing: what was known goes on being in force.
+func (v *view) SawConfigMap(object *corev1.ConfigMap) {
+	if object == nil {
+		return
+	}
+	config, err := instanceapi.ParseConfig(object.Data[instanceapi.ConfigKey])
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	defer v.wake()
+	v.config.Version++
+	if err != nil {
+		v.config.Problem = err.Error()
+		return
+	}
+	v.config.Known, v.config.Config, v.config.Problem = true, config, ""
+	v.config.Settings = settings{Conf: object.Data[instanceapi.PostgresConfKey], HBA: object.Data[instanceapi.HBAKey]}
+}
+
+// SawLease reads a new version. A record that can't be read is nobody's leave
+// to do anything, so what was known stays.
+func (v *view) SawLease(object *coordinationv1.Lease) {
+	var seen knownLease
+	if object != nil {
+		record, err := election.ParseRecord(object.Annotations[election.RecordAnnotation])
+		if err != nil {
+			v.log.WithError(err).Error("the Lease can't be read; going on with the version before")
+			return
+		}
+		seen = knownLease{Known: true, Holder: leaseHolder(object), Record: record, RenewedAt: time.Now()}
+		if object.Spec.RenewTime != nil {
+			seen.RenewTime = object.Spec.RenewTime.Time
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.lease.Known && seen.RenewTime.Equal(v.lease.RenewTime) {
+		seen.RenewedAt = v.lease.RenewedAt
+	}
+	if v.lease.Known != seen.Known || v.lease.Holder != seen.Holder || !v.lease.Record.Equal(seen.Record) {
+		defer v.wake()
+	}
+	v.lease = seen
+}
+
+// SawSlice keeps a new version.
+func (v *view) SawSlice(object *discoveryv1.EndpointSlice) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	defer v.wake()
+	v.slice = object
+}
+
+func leaseHolder(lease *coordinationv1.Lease) election.Holder {
+	if lease.Spec.HolderIdentity == nil {
+		return election.Holder{}
+	}
+	return election.ParseHolder(*lease.Spec.HolderIdentity)
+}

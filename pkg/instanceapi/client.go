@@ -1,0 +1,73 @@
+package instanceapi
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// OperatorName is the common name of the client certificate to which agents
+	// answer.
+	OperatorName = "operator"
+	// Port is where agents serve their API.
+	Port = 8443
+
+	dialTimeout = time.Second
+	// largestState is more than any State; what is longer is none.
+	largestState = 1 << 20
+)
+
+// Client asks agents for their state.
+type Client struct {
+	http *http.Client
+}
+
+// NewClient returns a client with the given certificate and CA. The config's
+// ServerName must be a name that the certificates of all agents asked carry,
+// since they are asked by address.
+func NewClient(config *tls.Config) *Client {
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	return &Client{http: &http.Client{
+		Transport: &http.Transport{
+			DialContext:         dialer.DialContext,
+			TLSClientConfig:     config,
+			TLSHandshakeTimeout: dialTimeout,
+			MaxIdleConnsPerHost: 1,
+			IdleConnTimeout:     time.Minute,
+		},
+		// An agent has no reason to send anyone elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// State asks the agent at address, host:port. How long it may take is up to
+// ctx; a request that is given up takes its connection with it.
+func (c *Client) State(ctx context.Context, address string) (State, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+StatePath, nil)
+	if err != nil {
+		return State{}, fmt.Errorf("ask agent at %s: %w", address, err)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return State{}, fmt.Errorf("ask agent at %s: %w", address, err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return State{}, fmt.Errorf("ask agent at %s: it answered %s", address, response.Status)
+	}
+	var state State
+	if err := json.NewDecoder(io.LimitReader(response.Body, largestState)).Decode(&state); err != nil {
+		return State{}, fmt.Errorf("ask agent at %s: read its answer: %w", address, err)
+	}
+	return state, nil
+}
+
+// Close closes connections that are not in use, such as those to an
+// instance that is gone.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
