@@ -22,7 +22,7 @@ test: lint test-unit e2e ## Every test
 
 .PHONY: build
 build: ## The operator's binary, bin/postgres-operator
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/postgres-operator ./cmd/postgres-operator
+	CGO_ENABLED=0 go build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/postgres-operator ./cmd/postgres-operator
 
 .PHONY: test-unit
 test-unit: ## Tests that need no cluster

@@ -13,7 +13,9 @@ import (
 
 	"github.com/sirupsen/logrus"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/events"
@@ -102,10 +104,15 @@ func operate(ctx context.Context, f operatorFlags, config *rest.Config, log *log
 	}
 	defer broadcaster.Shutdown()
 
+	// Events are about clusters and name what they are made of.
+	kinds := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(kinds), kubescheme.AddToScheme(kinds)); err != nil {
+		return fmt.Errorf("list the kinds that events name: %w", err)
+	}
 	c, err := controller.New(controller.Config{
 		Kube:          kube,
 		Postgres:      postgres,
-		Events:        broadcaster.NewRecorder(scheme.Scheme, "postgres-operator"),
+		Events:        broadcaster.NewRecorder(kinds, "postgres-operator"),
 		Log:           log,
 		Namespace:     f.namespace,
 		OperatorImage: f.image,

@@ -155,7 +155,9 @@ func (l *Loop) carryOut(ctx context.Context, c *v1.PostgresCluster, plan Plan) [
 		}
 		if action.Reason != "" {
 			l.log.WithField("reason", action.Reason).Info(action.Note)
-			l.Events.Eventf(c, nil, corev1.EventTypeNormal, action.Reason, string(action.Verb), "%s", action.Note)
+			// The object is named as related: events that differ in their note
+			// alone would be counted as one.
+			l.Events.Eventf(c, action.Object, corev1.EventTypeNormal, action.Reason, string(action.Verb), "%s", action.Note)
 		}
 	}
 	return failures
@@ -193,32 +195,43 @@ func (l *Loop) report(ctx context.Context, c *v1.PostgresCluster, status v1.Post
 	return nil
 }
 
-// announce makes an event of each condition whose answer or reason changed.
+// announce makes an event of each condition whose answer or reason changed, but
+// for those that begin as they should be.
 func (l *Loop) announce(c *v1.PostgresCluster, before, after []metav1.Condition) {
 	for _, now := range after {
-		if !isAnnounced(now.Type) {
-			continue
-		}
 		was := meta.FindStatusCondition(before, now.Type)
-		if was != nil && was.Status == now.Status && was.Reason == now.Reason {
+		if !isNews(was, now) {
 			continue
 		}
 		kind := corev1.EventTypeNormal
 		if now.Status == metav1.ConditionFalse && isBad(now.Reason) {
 			kind = corev1.EventTypeWarning
 		}
-		l.Events.Eventf(c, nil, kind, now.Reason, "Observe", "%s", orElse(now.Message, now.Type+" is "+string(now.Status)))
+		l.Events.Eventf(c, nil, kind, now.Reason, "Observe"+now.Type, "%s", orElse(now.Message, newsOf(now)))
 		l.log.WithFields(logrus.Fields{"condition": now.Type, "status": now.Status, "reason": now.Reason}).Info(now.Message)
 	}
 }
 
-// isAnnounced leaves out conditions that only sum others up.
-func isAnnounced(kind string) bool {
-	switch kind {
-	case v1.ConditionProgressing, v1.ConditionReplicating:
-		return false
+func isNews(was *metav1.Condition, now metav1.Condition) bool {
+	switch {
+	case now.Type == v1.ConditionProgressing || now.Type == v1.ConditionReplicating:
+		return false // they only sum others up
+	case was == nil:
+		return now.Status == metav1.ConditionFalse && isBad(now.Reason)
 	}
-	return true
+	return was.Status != now.Status || was.Reason != now.Reason
+}
+
+func newsOf(c metav1.Condition) string {
+	switch c.Type {
+	case v1.ConditionReady:
+		return "every instance serves"
+	case v1.ConditionUpToDate:
+		return "every instance runs what the spec asks for"
+	case v1.ConditionSpecAccepted:
+		return "the spec is accepted"
+	}
+	return c.Type + " is " + string(c.Status)
 }
 
 // isBad tells what needs a look from what is the way of things.

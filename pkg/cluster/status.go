@@ -126,9 +126,19 @@ func primaryAvailable(o Observation, p Plan, blocked trouble, found bool) metav1
 			name, strings.Join(othersWithData(o, name), ", ")))
 	case exists:
 		t := troubleOf(primary)
+		if t.Reason == "" && hasNeverServed(o) {
+			return no(kind, v1.ReasonBootstrapping, describeAll(o, p))
+		}
 		return no(kind, orElse(t.Reason, v1.ReasonPrimaryNotReady), limit(name+": "+t.Message))
 	}
 	return no(kind, v1.ReasonPrimaryNotReady, name+" is the primary, and its pod and volume are gone")
+}
+
+// hasNeverServed says whether the cluster is still on its way to its first
+// primary.
+func hasNeverServed(o Observation) bool {
+	c := meta.FindStatusCondition(o.Cluster.Status.Conditions, v1.ConditionPrimaryAvailable)
+	return c == nil || c.Reason == v1.ReasonBootstrapping
 }
 
 func othersWithData(o Observation, primary string) []string {

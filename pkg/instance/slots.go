@@ -68,7 +68,9 @@ func keepSlots(ctx context.Context, server *pgrun.Server, cluster, me string, me
 		}
 	}
 	for _, name := range create {
-		if err := server.Exec(ctx, "SELECT pg_create_physical_replication_slot("+pq.QuoteLiteral(name)+")"); err != nil {
+		// It keeps WAL at once: a checkpoint of one replica's clone would else
+		// recycle what the clone of another is about to stream.
+		if err := server.Exec(ctx, "SELECT pg_create_physical_replication_slot("+pq.QuoteLiteral(name)+", true)"); err != nil {
 			return fmt.Errorf("create replication slot %s: %w", name, err)
 		}
 	}

@@ -58,6 +58,9 @@ type State struct {
 	// Ready is what the readiness probe answers.
 	Ready bool `json:"ready"`
 
+	// Inspected is true once the agent holds the volume's lock and has looked
+	// into it; until then HasData says nothing.
+	Inspected bool `json:"inspected"`
 	// HasData is true when the volume holds a complete data directory; DataID
 	// and SystemID identify it.
 	HasData  bool   `json:"hasData"`
