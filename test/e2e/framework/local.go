@@ -1,0 +1,273 @@
+//go:build e2e
+
+package framework
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// IsLocal says whether the cluster is the one of test/localcluster.
+func IsLocal() bool { return os.Getenv("CLUSTER") == "local" }
+
+// LocalOnly skips a test that needs faults of the machine itself.
+func LocalOnly(t *testing.T) {
+	t.Helper()
+	if !IsLocal() {
+		t.Skip("needs the cluster of test/localcluster (CLUSTER=local): the test reaches into the machine below Kubernetes")
+	}
+}
+
+// localSource is where the program of the local cluster is, seen from a test.
+const localSource = "../localcluster"
+
+// LocalCluster runs the local cluster's program.
+func (f *Framework) LocalCluster(args ...string) string {
+	f.T.Helper()
+	output, err := runLocal(f.ctx(), args...)
+	if err != nil {
+		f.T.Fatal(err)
+	}
+	return output
+}
+
+func runLocal(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"-C", localSource, "run", "."}, args...)...)
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("localcluster %s: %w\n%s", strings.Join(args, " "), err, output)
+	}
+	return strings.TrimSpace(string(output)), nil
+}
+
+// stateDirectory is where the local cluster keeps its logs.
+func stateDirectory() string { return filepath.Dir(os.Getenv("KUBECONFIG")) }
+
+// LoadUIDImage makes and loads the image of PostgreSQL 17 whose user postgres
+// has another id than Docker's, and returns its name.
+func (f *Framework) LoadUIDImage(uid int) string {
+	f.T.Helper()
+	cache := os.Getenv("LOCALCLUSTER_CACHE")
+	if cache == "" {
+		cache = "/var/cache/pgop-localcluster"
+	}
+	cmd := exec.CommandContext(f.ctx(), "go", "-C", localSource, "run", "./images/cmd/image", "postgres",
+		"--major", "17", "--uid", strconv.Itoa(uid), "--cache", filepath.Join(cache, "images"))
+	cmd.Stderr = os.Stderr
+	archive, err := cmd.Output()
+	if err != nil {
+		f.T.Fatalf("make the image with another uid: %v", err)
+	}
+	f.LocalCluster("load", strings.TrimSpace(string(archive)))
+	return fmt.Sprintf("docker.io/library/postgres:17-uid%d", uid)
+}
+
+// TagImage gives an image another name on every node.
+func (f *Framework) TagImage(image, name string) {
+	f.T.Helper()
+	for _, node := range f.Nodes() {
+		f.LocalCluster("node", "exec", node, "ctr", "-n", "k8s.io", "images", "tag", "--force", image, name)
+	}
+	f.T.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		for _, node := range f.Nodes() {
+			if _, err := runLocal(ctx, "node", "exec", node, "ctr", "-n", "k8s.io", "images", "rm", name); err != nil {
+				f.T.Log(err)
+			}
+		}
+	})
+}
+
+// ImageDigest is the digest of an image that the nodes have.
+func (f *Framework) ImageDigest(image string) string {
+	f.T.Helper()
+	listed := f.LocalCluster("node", "exec", f.Nodes()[0], "ctr", "-n", "k8s.io", "images", "ls", "name=="+image)
+	for field := range strings.FieldsSeq(listed) {
+		if strings.HasPrefix(field, "sha256:") {
+			return field
+		}
+	}
+	f.T.Fatalf("no digest of %s in:\n%s", image, listed)
+	return ""
+}
+
+// Process is a process of the machine.
+type Process struct {
+	PID, Parent int
+	Command     string
+	// Data identifies its working directory, whatever name that has in its
+	// mount namespace.
+	Data string
+}
+
+// Processes are those of a pod, in all its containers, by the pod's UID.
+func Processes(podUID string) ([]Process, error) {
+	return processes(func(p Process, cgroup string) bool {
+		return strings.Contains(cgroup, podUID) || strings.Contains(cgroup, strings.ReplaceAll(podUID, "-", "_"))
+	})
+}
+
+// Postmasters are the processes postgres that work in the directory that Data
+// identifies and have no parent that does.
+func Postmasters(data string) ([]Process, error) {
+	servers, err := processes(func(p Process, _ string) bool { return p.Command == "postgres" && p.Data == data })
+	if err != nil {
+		return nil, err
+	}
+	members := map[int]bool{}
+	for _, p := range servers {
+		members[p.PID] = true
+	}
+	var postmasters []Process
+	for _, p := range servers {
+		if !members[p.Parent] {
+			postmasters = append(postmasters, p)
+		}
+	}
+	return postmasters, nil
+}
+
+func processes(wanted func(p Process, cgroup string) bool) ([]Process, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var found []Process
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		p, cgroup, err := process(pid)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		if wanted(p, cgroup) {
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}
+
+func process(pid int) (Process, string, error) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return Process{}, "", err
+	}
+	open, end := strings.IndexByte(string(stat), '('), strings.LastIndexByte(string(stat), ')')
+	fields := strings.Fields(string(stat[end+1:]))
+	if open < 0 || len(fields) < 2 {
+		return Process{}, "", errors.New("an odd /proc/PID/stat")
+	}
+	parent, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return Process{}, "", err
+	}
+	cgroup, err := os.ReadFile(filepath.Join(dir, "cgroup"))
+	if err != nil {
+		return Process{}, "", err
+	}
+	p := Process{PID: pid, Parent: parent, Command: string(stat[open+1 : end])}
+	if cwd, err := os.Stat(filepath.Join(dir, "cwd")); err == nil {
+		s := cwd.Sys().(*syscall.Stat_t)
+		p.Data = fmt.Sprintf("%d:%d", s.Dev, s.Ino)
+	}
+	return p, string(cgroup), nil
+}
+
+// Signal sends a signal to every process of a pod but its sandbox's, and says
+// to how many.
+func (f *Framework) Signal(podUID string, signal syscall.Signal) int {
+	f.T.Helper()
+	all, err := Processes(podUID)
+	if err != nil {
+		f.T.Fatal(err)
+	}
+	sent := 0
+	for _, p := range all {
+		if p.Command == "pause" {
+			continue
+		}
+		if err := syscall.Kill(p.PID, signal); err == nil {
+			sent++
+		}
+	}
+	return sent
+}
+
+// Write is a request in the API server's audit log that changes an object.
+type Write struct {
+	Verb      string
+	User      string
+	ObjectRef struct{ Resource, Namespace, Name, Subresource string }
+}
+
+// Writes are the requests since the mark by which the user changed, or tried to
+// change, objects of the test's namespace.
+func (f *Framework) Writes(user string, mark int64) []Write {
+	f.T.Helper()
+	file, err := os.Open(auditLog())
+	if err != nil {
+		f.T.Fatal(err)
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || info.Size() < mark {
+		f.T.Skipf("the audit log was begun anew meanwhile (%v): nothing can be counted in it", err)
+	}
+	if _, err := file.Seek(mark, 0); err != nil {
+		f.T.Fatal(err)
+	}
+	var writes []Write
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if w, ok := parseWrite(lines.Bytes()); ok && w.User == user && w.ObjectRef.Namespace == f.Namespace {
+			writes = append(writes, w)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		f.T.Fatal(err)
+	}
+	return writes
+}
+
+func parseWrite(line []byte) (Write, bool) {
+	var entry struct {
+		Write
+		User struct{ Username string }
+	}
+	if err := json.Unmarshal(line, &entry); err != nil {
+		return Write{}, false // cut in the middle
+	}
+	switch entry.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		entry.Write.User = entry.User.Username
+		return entry.Write, true
+	}
+	return Write{}, false
+}
+
+// AuditMark is the present end of the audit log.
+func (f *Framework) AuditMark() int64 {
+	f.T.Helper()
+	info, err := os.Stat(auditLog())
+	if err != nil {
+		f.T.Fatal(err)
+	}
+	return info.Size()
+}
+
+func auditLog() string { return filepath.Join(stateDirectory(), "logs", "audit.log") }

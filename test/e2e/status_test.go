@@ -1,0 +1,161 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/test/e2e/framework"
+)
+
+// A pod that fits no node: never called ready, the scheduler's words in a
+// condition, and a lower request heals.
+func TestF01UnschedulablePod(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	c := f.Create("huge", framework.CPU("1000"))
+	message := c.AwaitCondition(v1.ConditionReady, metav1.ConditionFalse, "nodes are available", "Insufficient cpu")
+	t.Logf("Ready says: %s", message)
+	f.Hold(5*time.Second, "it is not called ready", func(ctx context.Context) error {
+		live, err := c.Get(ctx)
+		if err != nil {
+			return err
+		}
+		return errors.Join(framework.Want("phase", live.Status.Phase, v1.PhaseCreating), framework.Want("ready instances", live.Status.ReadyInstances, 0),
+			framework.Want("reason", conditionOf(live, v1.ConditionReady).Reason, v1.ReasonUnschedulable))
+	})
+	c.Edit(framework.CPU("10m"))
+	c.AwaitReady()
+}
+
+// A quota without room: the API server's refusal is in a condition and in one
+// event, and room is all that it takes.
+func TestF02QuotaWithoutRoom(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	quotas := f.Kube.CoreV1().ResourceQuotas(f.Namespace)
+	pods := func(n string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourcePods: resource.MustParse(n)}
+	}
+	quota, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "few"}, Spec: corev1.ResourceQuotaSpec{Hard: pods("1")},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Await(framework.Patience, "the quota is in force", func(ctx context.Context) error {
+		quota, err := quotas.Get(ctx, "few", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return framework.Want("limits in its status", len(quota.Status.Hard), 1)
+	})
+	if _, err := f.InClient(t.Context(), "", "true"); err != nil { // takes the room
+		t.Fatal(err)
+	}
+	c := f.Create("quota")
+	message := c.AwaitCondition(v1.ConditionReady, metav1.ConditionFalse, "exceeded quota: few", "quota-1")
+	t.Logf("Ready says: %s", message)
+	f.Pause(5 * time.Second) // while it is tried again and again
+	messages, err := c.Messages(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := slices.DeleteFunc(messages, func(m string) bool { return !strings.Contains(m, "exceeded quota") })
+	if len(told) != 1 {
+		t.Errorf("%d events tell of the quota: %q", len(told), told)
+	}
+	quota.ResourceVersion, quota.Spec.Hard = "", pods("5")
+	if _, err := quotas.Update(t.Context(), quota, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.AwaitReady()
+}
+
+// In a settled cluster nothing is written but the Lease, which is renewed.
+func TestF04SettledClusterWritesNothing(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	c := f.Create("calm", framework.Instances(2))
+	c.AwaitReady()
+	c.AwaitRows(framework.RW, "select 1", "1") // the client has settled, too
+	f.Await(framework.Patience, "two looks show the same", func(ctx context.Context) error {
+		before := versions(t, f)
+		f.Pause(3 * time.Second)
+		return sameVersions(before, versions(t, f))
+	})
+
+	before, live := versions(t, f), c.Live()
+	var mark int64
+	if framework.IsLocal() {
+		mark = f.AuditMark()
+	}
+	renewed := f.Lease("calm")
+	f.Pause(time.Minute)
+	if err := sameVersions(before, versions(t, f)); err != nil {
+		t.Errorf("within a minute in a settled cluster: %v", err)
+	}
+	if f.Lease("calm") == renewed {
+		t.Errorf("the Lease has not been renewed")
+	}
+	if now := c.Live(); now.ResourceVersion != live.ResourceVersion {
+		t.Errorf("the status was written: before\n%s\nafter\n%s", framework.Summary(live), framework.Summary(now))
+	}
+	if framework.IsLocal() {
+		if writes := f.Writes(framework.OperatorUser, mark); len(writes) > 0 {
+			t.Errorf("the operator wrote: %+v", writes)
+		}
+		// The log is the right one: the primary's renewals are in it.
+		agent := "system:serviceaccount:" + f.Namespace + ":calm-instance"
+		if writes := f.Writes(agent, mark); len(writes) < 20 {
+			t.Errorf("only %d renewals of the Lease are in the audit log", len(writes))
+		}
+	}
+}
+
+// versions are the resource versions of the namespace's objects, but for
+// Leases.
+func versions(t *testing.T, f *framework.Framework) map[string]string {
+	t.Helper()
+	objects, err := f.AllObjects(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for name, object := range objects {
+		if !strings.HasPrefix(name, "Lease/") {
+			all[name] = object.ResourceVersion
+		}
+	}
+	return all
+}
+
+func sameVersions(before, after map[string]string) error {
+	var changed []string
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if before[name] != after[name] {
+			changed = append(changed, fmt.Sprintf("%s (%s, %s)", name, before[name], after[name]))
+		}
+	}
+	for name := range before {
+		if after[name] == "" {
+			changed = append(changed, name+" is gone")
+		}
+	}
+	if len(changed) > 0 {
+		return fmt.Errorf("changed: %s", strings.Join(changed, ", "))
+	}
+	return nil
+}
