@@ -48,7 +48,7 @@ func etcdArgs(c *cluster) []string {
 
 func apiServerArgs(c *cluster) []string {
 	pki := func(name string) string { return c.path("pki", name) }
-	return []string{"kube-apiserver",
+	args := []string{"kube-apiserver",
 		"--bind-address=" + c.apiIP,
 		"--advertise-address=" + c.apiIP,
 		fmt.Sprintf("--secure-port=%d", c.apiPort),
@@ -83,6 +83,11 @@ func apiServerArgs(c *cluster) []string {
 		"--audit-log-maxsize=200",
 		"--audit-log-maxbackup=2",
 	}
+	if c.apiOnly {
+		// Nobody makes the service accounts that pods would be required to have.
+		args = append(args, "--disable-admission-plugins=ServiceAccount")
+	}
+	return args
 }
 
 func controllerManagerArgs(c *cluster) []string {

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,15 +30,8 @@ func (n node) heal(ctx context.Context) error {
 }
 
 func (n node) isCut() bool {
-	flags, err := os.ReadFile(filepath.Join("/sys/class/net", n.link(), "flags"))
-	if err != nil {
-		return true
-	}
-	var value uint64
-	if _, err := fmt.Sscanf(string(flags), "0x%x", &value); err != nil {
-		return true
-	}
-	return value&1 == 0 // IFF_UP
+	link, err := net.InterfaceByName(n.link())
+	return err != nil || link.Flags&net.FlagUp == 0
 }
 
 // rerouteServices keeps Services in reach of the machine while one node is cut.

@@ -35,7 +35,40 @@ func makeNetwork(ctx context.Context, nodes []node) error {
 			return fmt.Errorf("make network of %s: %w", n.name(), err)
 		}
 	}
+	if err := allowForwarding(ctx); err != nil {
+		return err
+	}
 	return routeServices(ctx, nodes[0])
+}
+
+// forwardRule lets the bridge's traffic pass.
+var forwardRule = []string{"FORWARD", "-i", bridge, "-o", bridge, "-m", "comment", "--comment", "pgop-localcluster", "-j", "ACCEPT"}
+
+// allowForwarding adds forwardRule where the machine's packet filter would drop
+// what nodes send to each other, as it does where Docker runs: a bridge's traffic
+// counts as forwarded.
+func allowForwarding(ctx context.Context) error {
+	rules, err := output(ctx, "", "iptables", "-S", "FORWARD")
+	if err != nil || !strings.HasPrefix(rules, "-P FORWARD DROP") {
+		return nil // a machine without this filter cannot drop by it
+	}
+	if err := run(ctx, "", "iptables", append([]string{"--wait", "-I"}, forwardRule...)...); err != nil {
+		return fmt.Errorf("let nodes reach each other: %w", err)
+	}
+	return nil
+}
+
+// forbidForwarding removes forwardRule, however often it is there.
+func forbidForwarding(ctx context.Context) error {
+	for {
+		rules, err := output(ctx, "", "iptables", "-S", "FORWARD")
+		if err != nil || !strings.Contains(rules, "-i "+bridge+" -o "+bridge+" ") {
+			return nil // there is no such rule
+		}
+		if err := run(ctx, "", "iptables", append([]string{"--wait", "-D"}, forwardRule...)...); err != nil {
+			return fmt.Errorf("remove packet filter rule: %w", err)
+		}
+	}
 }
 
 // hostLinks are the iproute2 commands for the machine's own end.
@@ -100,6 +133,9 @@ func refuseTakenNetworks() error {
 
 // removeNetwork removes every link and network namespace that is named as ours.
 func removeNetwork(ctx context.Context) error {
+	if err := forbidForwarding(ctx); err != nil {
+		return err
+	}
 	for _, name := range nodeNamespaces() {
 		if err := run(ctx, "", "ip", "netns", "delete", name); err != nil {
 			return fmt.Errorf("remove network: %w", err)

@@ -168,6 +168,10 @@ func parseStartTime(stat []byte) string {
 	return fields[19]
 }
 
+// errEnded means that a process has ended which should run for as long as the
+// cluster does.
+var errEnded = errors.New("has ended")
+
 // await polls until ready returns nil. It gives up early when one of the
 // processes it depends on has died, and says what that one logged last.
 func await(ctx context.Context, what string, limit time.Duration, ready func(context.Context) error, needs ...process) error {
@@ -180,7 +184,7 @@ func await(ctx context.Context, what string, limit time.Duration, ready func(con
 		}
 		for _, p := range needs {
 			if !p.runs() {
-				return fmt.Errorf("wait for %s: %s has ended; the end of %s:\n%s", what, p.name, p.cluster.logFile(p.name), p.lastLog())
+				return fmt.Errorf("wait for %s: %s %w; the end of %s:\n%s", what, p.name, errEnded, p.cluster.logFile(p.name), p.lastLog())
 			}
 		}
 		select {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -257,5 +258,52 @@ func (n node) load(ctx context.Context, archives []string) error {
 	if err := importImages(ctx, socket, archives); err != nil {
 		return fmt.Errorf("load on %s: %w", n.name(), err)
 	}
+	if err := forgetNameless(ctx, socket); err != nil {
+		return fmt.Errorf("load on %s: %w", n.name(), err)
+	}
 	return nil
+}
+
+// forgetNameless removes images whose name an import has given to another. The
+// kubelet, which would do so when the disk is full, is told not to. Containers
+// that run an image keep what they need of it.
+func forgetNameless(ctx context.Context, socket string) error {
+	list, err := output(ctx, "", "ctr", "--address", socket, "--namespace", "k8s.io", "images", "list")
+	if err != nil {
+		return fmt.Errorf("list images: %w", err)
+	}
+	for _, ref := range namelessImages(list) {
+		if err := run(ctx, "", "ctr", "--address", socket, "--namespace", "k8s.io", "images", "remove", ref); err != nil {
+			return fmt.Errorf("remove image %s: %w", ref, err)
+		}
+	}
+	return nil
+}
+
+// namelessImages reads the output of `ctr images list`, in which the kubelet's
+// containerd has every image a second time under its id. It returns the ids of
+// those that have no name.
+func namelessImages(list string) []string {
+	named := map[string]bool{}
+	ids := map[string]string{}
+	for _, line := range strings.Split(list, "\n") {
+		fields := strings.Fields(line)
+		if len(fields) < 3 || fields[0] == "REF" {
+			continue
+		}
+		ref, digest := fields[0], fields[2]
+		if strings.HasPrefix(ref, "sha256:") {
+			ids[ref] = digest
+		} else {
+			named[digest] = true
+		}
+	}
+	var nameless []string
+	for id, digest := range ids {
+		if !named[digest] {
+			nameless = append(nameless, id)
+		}
+	}
+	slices.Sort(nameless)
+	return nameless
 }

@@ -45,3 +45,16 @@ func TestStoreGivesCopiesOfIndexesAndLinksToBlobs(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
+
+func TestNamelessImages(t *testing.T) {
+	got := namelessImages(`REF                           TYPE   DIGEST     SIZE
+docker.io/library/operator:dev  x/y    sha256:new 9.0 MiB linux/amd64
+docker.io/library/postgres:17   x/y    sha256:pg  180 MiB linux/amd64
+sha256:id-of-new                x/y    sha256:new 9.0 MiB linux/amd64
+sha256:id-of-old                x/y    sha256:old 9.0 MiB linux/amd64
+sha256:id-of-pg                 x/y    sha256:pg  180 MiB linux/amd64
+`)
+	if want := []string{"sha256:id-of-old"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -80,8 +80,10 @@ func (c *cluster) self() string { return c.path("bin", "localcluster") }
 // up makes the cluster run with all its nodes ready and every fault healed. What
 // is there and fits is kept, whatever else is left over is removed.
 func (c *cluster) up(ctx context.Context, nodeCount int, p progress) error {
-	if err := ensurePackages(ctx, p); err != nil {
-		return err
+	if !c.apiOnly {
+		if err := ensurePackages(ctx, p); err != nil {
+			return err
+		}
 	}
 	built, archives, store, err := c.provide(ctx, p)
 	if err != nil {
@@ -101,7 +103,14 @@ func (c *cluster) up(ctx context.Context, nodeCount int, p progress) error {
 			return err
 		}
 	}
-	if err := c.startAll(ctx, want, have, nodes, p); err != nil {
+	err = c.startAll(ctx, want, have, nodes, p)
+	if errors.Is(err, errEnded) {
+		// It may have been dying already when it was found running: a kill takes
+		// effect a moment later.
+		p.say("%v\ntrying once more", err)
+		err = c.startAll(ctx, want, have, nodes, p)
+	}
+	if err != nil {
 		return err
 	}
 	if have.Complete && have.Archives != want.Archives {
@@ -194,7 +203,11 @@ func (c *cluster) startAnew(ctx context.Context, want record, nodes []node, stor
 			return err
 		}
 	}
-	return p.step("preparing network, certificates and nodes", func() error { return c.prepare(ctx, want, nodes, store) })
+	what := "preparing certificates, network and nodes"
+	if c.apiOnly {
+		what = "preparing certificates"
+	}
+	return p.step(what, func() error { return c.prepare(ctx, want, nodes, store) })
 }
 
 func (c *cluster) prepare(ctx context.Context, want record, nodes []node, store imageStore) error {
