@@ -1,0 +1,53 @@
+package v1
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+func TestDefaultsFillWhatIsLeftOut(t *testing.T) {
+	bare := &PostgresCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "shop"},
+		Spec: PostgresClusterSpec{
+			Postgres: PostgresSpec{Version: 16},
+			Storage:  StorageSpec{Size: resource.MustParse("1Gi")},
+		},
+	}
+	before := bare.DeepCopy()
+	want := bare.DeepCopy()
+	want.Spec.Instances = ptr.To[int32](1)
+	want.Spec.Postgres.UID = ptr.To[int64](999)
+	want.Spec.Postgres.Image = "docker.io/library/postgres:16"
+	want.Spec.Storage.Retain = RetainVolumes
+	want.Spec.Bootstrap = &BootstrapSpec{Initdb: &InitdbSpec{
+		Database: "app", Owner: "app", Locale: "C.UTF-8", Encoding: "UTF8", DataChecksums: ptr.To(true),
+	}}
+	got := WithDefaults(bare)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(before, bare); diff != "" {
+		t.Errorf("the cluster that was given changed:\n%s", diff)
+	}
+	if diff := cmp.Diff(got, WithDefaults(got)); diff != "" {
+		t.Errorf("defaults of defaults differ:\n%s", diff)
+	}
+}
+
+func TestDefaultsKeepWhatIsSet(t *testing.T) {
+	c := &PostgresCluster{Spec: PostgresClusterSpec{
+		Instances: ptr.To[int32](3),
+		Postgres:  PostgresSpec{Version: 17, Image: "reg:5000/pg", UID: ptr.To[int64](70)},
+		Storage:   StorageSpec{Size: resource.MustParse("1Gi"), Retain: DeleteVolumes, Class: "fast"},
+		Bootstrap: &BootstrapSpec{Initdb: &InitdbSpec{
+			Database: "d", Owner: "o", Locale: "C", Encoding: "SQL_ASCII", DataChecksums: ptr.To(false), SQL: []string{"SELECT 1"},
+		}},
+	}}
+	if diff := cmp.Diff(c, WithDefaults(c)); diff != "" {
+		t.Error(diff)
+	}
+}

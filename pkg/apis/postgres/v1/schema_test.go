@@ -1,0 +1,499 @@
+package v1_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pgop/postgres-operator/deploy"
+	"github.com/pgop/postgres-operator/internal/apischema"
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+)
+
+func loadSchema(t testing.TB) *apischema.Schema {
+	t.Helper()
+	s, err := apischema.New(deploy.PostgresClusterCRD)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestAPIServerAcceptsTheCRD(t *testing.T) {
+	if err := loadSchema(t).Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// object reads a manifest, as JSON numbers are read by an API server.
+func object(t testing.TB, manifest string) map[string]any {
+	t.Helper()
+	text, err := yaml.YAMLToJSON([]byte(manifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o map[string]any
+	if err := utiljson.Unmarshal(text, &o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// minimal is the least that a PostgresCluster can be.
+func minimal(t testing.TB) map[string]any {
+	return object(t, `
+apiVersion: pgop.dev/v1
+kind: PostgresCluster
+metadata: {name: shop, namespace: db}
+spec:
+  postgres: {version: 17}
+  storage: {size: 1Gi}
+`)
+}
+
+// set puts value, YAML, at path, a.b.c; "-" takes the field away.
+func set(t testing.TB, o map[string]any, path, value string) {
+	t.Helper()
+	keys := strings.Split(path, ".")
+	for _, key := range keys[:len(keys)-1] {
+		inner, ok := o[key].(map[string]any)
+		if !ok {
+			inner = map[string]any{}
+			o[key] = inner
+		}
+		o = inner
+	}
+	last := keys[len(keys)-1]
+	if value == "-" {
+		delete(o, last)
+		return
+	}
+	o[last] = object(t, "value: "+value)["value"]
+}
+
+// decode reads what an API server stores with the operator's type.
+func decode(stored map[string]any) (*v1.PostgresCluster, error) {
+	text, err := json.Marshal(stored)
+	if err != nil {
+		return nil, err
+	}
+	c := &v1.PostgresCluster{}
+	return c, utiljson.Unmarshal(text, c)
+}
+
+func TestCreation(t *testing.T) {
+	s := loadSchema(t)
+	name := func(n int) string { return "a" + strings.Repeat("x", n-1) }
+	cases := []struct {
+		why, path, value string
+		// want is a part of the refusal; empty: accepted.
+		want string
+	}{
+		{"the least", "spec.instances", "-", ""},
+		{"a name of 50 characters", "metadata.name", name(50), ""},
+		{"a name of 51 characters", "metadata.name", name(51), "metadata.name: at most 50 characters"},
+		{"a name with a dot", "metadata.name", "my.db", "metadata.name: lower case letters, digits and '-' only"},
+		{"a name that begins with a digit", "metadata.name", "126-demo", "beginning with a letter"},
+		{"a name that ends with a dash", "metadata.name", "db-", "ending with a letter or digit"},
+		{"a name of one letter", "metadata.name", "a", ""},
+		{"the oldest major", "spec.postgres.version", "15", ""},
+		{"the newest major", "spec.postgres.version", "18", ""},
+		{"a major that is too old", "spec.postgres.version", "14", `spec.postgres.version: Unsupported value: 14: supported values: "15", "16", "17", "18"`},
+		{"a major as text", "spec.postgres.version", `"17"`, "spec.postgres.version"},
+		{"a minor version", "spec.postgres.version", "17.2", "spec.postgres.version"},
+		{"no version", "spec.postgres.version", "-", "spec.postgres.version: Required value"},
+		{"no postgres", "spec.postgres", "-", "spec.postgres: Required value"},
+		{"no storage", "spec.storage", "-", "spec.storage: Required value"},
+		{"no size", "spec.storage.size", "-", "spec.storage.size: Required value"},
+		{"the least size", "spec.storage.size", "256Mi", ""},
+		{"the least size in bytes", "spec.storage.size", "268435456", ""},
+		{"a byte less", "spec.storage.size", "268435455", "spec.storage.size: a quantity of at least 256Mi"},
+		{"a byte less as text", "spec.storage.size", `"268435455"`, "spec.storage.size: a quantity of at least 256Mi"},
+		{"less in powers of ten", "spec.storage.size", "256M", "spec.storage.size: a quantity of at least 256Mi"},
+		{"a size in words", "spec.storage.size", "large", "spec.storage.size"},
+		{"a size of Postgres", "spec.storage.size", "20GB", "spec.storage.size"},
+		{"a negative size", "spec.storage.size", "-1Gi", "spec.storage.size: a quantity of at least 256Mi"},
+		{"a size that only looks like one", "spec.storage.size", "1e9.5", "spec.storage.size: a quantity"},
+		{"99 instances", "spec.instances", "99", ""},
+		{"no instance", "spec.instances", "0", "spec.instances"},
+		{"fewer than none", "spec.instances", "-1", "spec.instances"},
+		{"100 instances", "spec.instances", "100", "spec.instances"},
+		{"instances as text", "spec.instances", `"3"`, "spec.instances"},
+		{"an image by digest", "spec.postgres.image", "reg:5000/pg:16.4@sha256:00", ""},
+		{"an image with a blank", "spec.postgres.image", `"reg/pg 16"`, "spec.postgres.image: an image reference has no white space"},
+		{"an image with a tab", "spec.postgres.image", `"reg/pg\t"`, "spec.postgres.image: an image reference has no white space"},
+		{"the superuser's id", "spec.postgres.uid", "0", "spec.postgres.uid"},
+		{"retain in lower case", "spec.storage.retain", "retain", `supported values: "Retain", "Delete"`},
+		{"any parameter", "spec.postgres.parameters", "{max_connections: 150, autovacuum: on, random_page_cost: 1.1, log_statement: ddl}", ""},
+		{"parameters of any shape, which the operator refuses", "spec.postgres.parameters", "{a: [1], b: {c: d}, e: null}", ""},
+		{"parameters as a list", "spec.postgres.parameters", "[a]", "spec.postgres.parameters"},
+		{"a line of hba", "spec.postgres.hba", `["host all all all md5"]`, ""},
+		{"two lines of hba in one", "spec.postgres.hba", `["host all all all md5\nlocal all all trust"]`, "spec.postgres.hba: one rule an item, without a line break"},
+		{"hba as a block of text", "spec.postgres.hba", `"host all all all md5"`, "spec.postgres.hba"},
+		{"a bootstrap of no kind", "spec.bootstrap", "{}", "spec.bootstrap: name exactly one way to make the database: initdb"},
+		{"initdb with its defaults", "spec.bootstrap", "{initdb: {}}", ""},
+		{"a database with a dash", "spec.bootstrap.initdb.database", "example-db", ""},
+		{"the database postgres", "spec.bootstrap.initdb.database", "postgres", "spec.bootstrap.initdb.database: postgres, template0 and template1 exist in every cluster"},
+		{"the database template1", "spec.bootstrap.initdb.database", "template1", "choose another name"},
+		{"a database without a name", "spec.bootstrap.initdb.database", `""`, "spec.bootstrap.initdb.database"},
+		{"a database with a name of 64 characters", "spec.bootstrap.initdb.database", name(64), "spec.bootstrap.initdb.database"},
+		{"the owner postgres", "spec.bootstrap.initdb.owner", "postgres", "spec.bootstrap.initdb.owner: postgres, public, none, streaming_replica and names beginning with pg_ are reserved"},
+		{"an owner of the server's", "spec.bootstrap.initdb.owner", "pg_monitor", "reserved"},
+		{"the role of replicas as owner", "spec.bootstrap.initdb.owner", "streaming_replica", "reserved"},
+		{"an owner in upper case", "spec.bootstrap.initdb.owner", "Report_User", ""},
+		{"checksums in words", "spec.bootstrap.initdb.dataChecksums", `"on"`, "spec.bootstrap.initdb.dataChecksums"},
+		{"labels of the user's", "spec.pod.labels", "{team: web, example.com/app: shop}", ""},
+		{"a label of the operator's", "spec.pod.labels", "{pgop.dev/role: primary}", "spec.pod.labels: keys under pgop.dev/ and app.kubernetes.io/ are the operator's"},
+		{"a label that others select by", "spec.pod.labels", "{app.kubernetes.io/managed-by: me}", "use a prefix of your own"},
+		{"an annotation of the operator's", "spec.pod.annotations", "{pgop.dev/template-hash: x}", "spec.pod.annotations: keys under pgop.dev/ are the operator's"},
+		{"requests as numbers and text", "spec.resources.requests", "{cpu: 1, memory: 1Gi, hugepages-2Mi: 64Mi}", ""},
+		{"a request that only looks like a quantity", "spec.resources.requests", "{memory: 1e1.5}", "spec.resources.requests"},
+		{"a limit that only looks like a quantity", "spec.resources.limits", "{memory: 1e1.5}", "spec.resources.limits"},
+	}
+	for _, c := range cases {
+		t.Run(c.why, func(t *testing.T) {
+			o := minimal(t)
+			set(t, o, c.path, c.value)
+			_, err := s.Create(o)
+			expectRefusal(t, c.want, err)
+		})
+	}
+}
+
+func expectRefusal(t *testing.T, want string, err error) {
+	t.Helper()
+	switch {
+	case want == "" && err != nil:
+		t.Errorf("refused: %v", err)
+	case want != "" && err == nil:
+		t.Errorf("accepted; want a refusal with %q", want)
+	case want != "" && !strings.Contains(err.Error(), want):
+		t.Errorf("refused with\n%v\nwhich does not say %q", err, want)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	s := loadSchema(t)
+	created := "{systemID: '7432000000000000001', readyInstances: 0}"
+	cases := []struct {
+		why, path, old, value string
+		status                string
+		want                  string
+	}{
+		{"nothing changed", "spec.instances", "3", "3", created, ""},
+		{"more instances", "spec.instances", "1", "3", created, ""},
+		{"a newer major", "spec.postgres.version", "17", "18", "{}", "spec.postgres.version: a running cluster keeps its major version"},
+		{"an older major", "spec.postgres.version", "17", "16", created, "pg_dump and pg_restore"},
+		{"a larger volume", "spec.storage.size", "1Gi", "2Gi", created, ""},
+		{"the same size in other units", "spec.storage.size", "1Gi", "1024Mi", created, ""},
+		{"the same size in bytes", "spec.storage.size", "1Gi", "1073741824", created, ""},
+		{"bytes, written as text", "spec.storage.size", "1073741824", "1Gi", created, ""},
+		{"a smaller volume", "spec.storage.size", "2Gi", "1Gi", created, "spec.storage.size: a volume can't shrink"},
+		{"smaller in other units", "spec.storage.size", "1Gi", "1023Mi", created, "spec.storage.size: a volume can't shrink"},
+		{"smaller in powers of ten", "spec.storage.size", "1Gi", "1G", created, "spec.storage.size: a volume can't shrink"},
+		{"smaller in bytes", "spec.storage.size", "1Gi", "1073741823", created, "spec.storage.size: a volume can't shrink"},
+		{"a bootstrap corrected before the database is there", "spec.bootstrap", "{initdb: {locale: nope}}", "{initdb: {locale: C}}", "{readyInstances: 0}", ""},
+		{"a bootstrap corrected before there is a status", "spec.bootstrap", "{initdb: {locale: nope}}", "-", "-", ""},
+		{"a bootstrap changed later", "spec.bootstrap", "{initdb: {database: a}}", "{initdb: {database: b}}", created, "spec.bootstrap: used at creation only"},
+		{"a bootstrap added later", "spec.bootstrap", "-", "{initdb: {database: b}}", created, "put the old value back"},
+		{"a bootstrap taken away later", "spec.bootstrap", "{initdb: {database: b}}", "-", created, "spec.bootstrap"},
+		{"a bootstrap that stays", "spec.bootstrap", "{initdb: {database: a}}", "{initdb: {database: a, owner: app}}", created, ""},
+		{"retain switched", "spec.storage.retain", "Retain", "Delete", created, ""},
+		{"another storage class", "spec.storage.class", "slow", "fast", created, ""},
+	}
+	for _, c := range cases {
+		t.Run(c.why, func(t *testing.T) {
+			old := minimal(t)
+			set(t, old, c.path, c.old)
+			set(t, old, "status", c.status)
+			stored, err := s.Create(old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			edited := minimal(t)
+			set(t, edited, c.path, c.value)
+			_, err = s.Update(stored, edited)
+			expectRefusal(t, c.want, err)
+		})
+	}
+}
+
+// An update that touches nothing must pass whatever is stored, or a status
+// could never be written.
+func TestUnchangedExampleCanBeWrittenAgain(t *testing.T) {
+	s := loadSchema(t)
+	stored, err := s.Create(example(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if unknown := s.Unknown(example(t)); len(unknown) > 0 {
+		t.Errorf("the example has unknown fields %v", unknown)
+	}
+	again, err := s.Update(stored, stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(stored, again); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func example(t testing.TB) map[string]any {
+	t.Helper()
+	text, err := os.ReadFile("../../../../example/postgrescluster.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object(t, string(text))
+}
+
+// The schema's defaults are those of WithDefaults, which repeats them.
+func TestDefaultsOfSchemaAndCodeAgree(t *testing.T) {
+	s := loadSchema(t)
+	for _, bootstrap := range []string{"-", "{initdb: {}}"} {
+		o := minimal(t)
+		set(t, o, "spec.bootstrap", bootstrap)
+		stored, err := s.Create(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bare, err := decode(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		admitted, err := decode(stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(v1.WithDefaults(bare), v1.WithDefaults(admitted)); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// A-02: whatever the API server accepts, the operator can read, and what it
+// writes back is the same. Each field in turn gets each value that its schema
+// may let through.
+func TestEveryAcceptedFieldDecodes(t *testing.T) {
+	s := loadSchema(t)
+	spec := s.Structural().Properties["spec"]
+	accepted := map[string]int{}
+	walk(&spec, []any{"spec"}, func(path []any, field *schema.Structural) {
+		for _, value := range candidates(field) {
+			o := minimal(t)
+			putAt(o, path, value, s.Structural())
+			stored, err := s.Create(o)
+			if err != nil {
+				continue
+			}
+			accepted[fmt.Sprint(path...)]++
+			c, err := decode(stored)
+			if err != nil {
+				t.Errorf("%v = %#v is accepted and can't be read: %v", path, value, err)
+				continue
+			}
+			v1.WithDefaults(c)
+			expectSameJSON(t, path, stored, c)
+		}
+		if accepted[fmt.Sprint(path...)] == 0 {
+			t.Errorf("%v: no value that was tried is accepted", path)
+		}
+	})
+	t.Logf("%d fields", len(accepted))
+}
+
+// expectSameJSON finds fields that the type drops.
+func expectSameJSON(t *testing.T, path []any, stored map[string]any, c *v1.PostgresCluster) {
+	t.Helper()
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back map[string]any
+	if err := utiljson.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	if missing := missingIn(back["spec"], stored["spec"], "spec"); missing != "" {
+		t.Errorf("%v: %s is lost in decoding", path, missing)
+	}
+}
+
+// missingIn names a field with a value in want that got does not have.
+func missingIn(got, want any, path string) string {
+	fields, ok := want.(map[string]any)
+	if !ok {
+		return ""
+	}
+	have, _ := got.(map[string]any)
+	for _, key := range slices.Sorted(mapsKeys(fields)) {
+		if isEmpty(fields[key]) {
+			continue // left out in writing
+		}
+		if _, found := have[key]; !found {
+			return path + "." + key
+		}
+		if missing := missingIn(have[key], fields[key], path+"."+key); missing != "" {
+			return missing
+		}
+	}
+	return ""
+}
+
+func mapsKeys(m map[string]any) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for key := range m {
+			if !yield(key) {
+				return
+			}
+		}
+	}
+}
+
+func isEmpty(value any) bool {
+	switch value := value.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		for _, inner := range value {
+			if !isEmpty(inner) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		return len(value) == 0
+	case string:
+		return value == ""
+	case bool:
+		return !value
+	case int64:
+		return value == 0
+	case float64:
+		return value == 0
+	}
+	return false
+}
+
+// each is the step from a list or map to its elements in a path of walk.
+type each struct{}
+
+// walk visits every field below s.
+func walk(s *schema.Structural, path []any, visit func([]any, *schema.Structural)) {
+	visit(path, s)
+	below := func(step any) []any { return append(slices.Clone(path), step) }
+	for _, name := range slices.Sorted(func(yield func(string) bool) {
+		for name := range s.Properties {
+			if !yield(name) {
+				return
+			}
+		}
+	}) {
+		field := s.Properties[name]
+		walk(&field, below(name), visit)
+	}
+	if s.Items != nil {
+		walk(s.Items, below(each{}), visit)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Structural != nil {
+		walk(s.AdditionalProperties.Structural, below(each{}), visit)
+	}
+}
+
+// putAt sets the field at path, making what it lies in with what that requires.
+func putAt(o map[string]any, path []any, value any, s *schema.Structural) {
+	name := path[0].(string)
+	field := s.Properties[name]
+	if len(path) == 1 {
+		o[name] = value
+		return
+	}
+	if _, isEach := path[1].(each); !isEach {
+		inner, ok := o[name].(map[string]any)
+		if !ok {
+			inner = filled(&field).(map[string]any)
+			o[name] = inner
+		}
+		putAt(inner, path[1:], value, &field)
+		return
+	}
+	element := field.Items
+	if element == nil {
+		element = field.AdditionalProperties.Structural
+	}
+	if len(path) > 2 {
+		inner := filled(element).(map[string]any)
+		putAt(inner, path[2:], value, element)
+		value = inner
+	}
+	if field.Items != nil {
+		o[name] = []any{value}
+		return
+	}
+	o[name] = map[string]any{"key": value}
+}
+
+// filled is an object with no more than what s requires.
+func filled(s *schema.Structural) any {
+	switch s.Type {
+	case "object":
+		o := map[string]any{}
+		if s.ValueValidation != nil {
+			for _, name := range s.ValueValidation.Required {
+				field := s.Properties[name]
+				o[name] = filled(&field)
+			}
+		}
+		return o
+	case "array":
+		return []any{}
+	case "integer":
+		return int64(17)
+	case "boolean":
+		return true
+	}
+	if s.XIntOrString {
+		return "1Gi"
+	}
+	return "a"
+}
+
+// candidates are values worth trying: what people write, and the edges of what
+// a schema of that type lets through.
+func candidates(s *schema.Structural) []any {
+	values := []any{
+		filled(s), nil, map[string]any{}, []any{}, "", "a", "1Gi", "17", "1e3", "1E", "1e1.5", "1.5e3", ".5", "+1", "1e40", "9223372036854775808", "true", "yes", "Retain", "app",
+		true, false, int64(0), int64(1), int64(17), int64(-1), int64(1) << 31, int64(1) << 33, int64(1<<63 - 1), 1.0, 17.0, 1.5, 1e30, -1e30,
+		[]any{"a"}, []any{nil}, map[string]any{"a": "b"}, map[string]any{"a": nil}, map[string]any{"a": int64(1)},
+	}
+	if s.ValueValidation != nil {
+		for _, e := range s.ValueValidation.Enum {
+			values = append(values, e.Object)
+		}
+	}
+	return slices.DeleteFunc(values, func(value any) bool { return !fits(s.Type, value) })
+}
+
+// fits leaves out what a schema of the type refuses for sure.
+func fits(kind string, value any) bool {
+	switch value.(type) {
+	case nil:
+		return true
+	case bool:
+		return kind == "boolean" || kind == ""
+	case string:
+		return kind == "string" || kind == ""
+	case int64, float64:
+		return kind == "integer" || kind == "number" || kind == ""
+	case []any:
+		return kind == "array" || kind == ""
+	}
+	return kind == "object" || kind == ""
+}
