@@ -65,9 +65,6 @@ func command(ctx context.Context, args []string) error {
 		}
 		return nodeInit(args[1])
 	}
-	if err := requireRoot(); err != nil {
-		return err
-	}
 	// sudo and cron leave out where half of the tools are.
 	os.Setenv("PATH", os.Getenv("PATH")+":"+strings.TrimPrefix(programPath, "PATH="))
 
@@ -76,11 +73,14 @@ func command(ctx context.Context, args []string) error {
 		c = apiOnlyCluster()
 		args = slices.Delete(slices.Clone(args), i, i+1)
 	}
-	switch args[0] {
-	case "kubeconfig":
+	if args[0] == "kubeconfig" { // also for users who have another cluster
 		fmt.Println(c.kubeconfig())
 		return nil
-	case "status":
+	}
+	if err := requireRoot(); err != nil {
+		return err
+	}
+	if args[0] == "status" {
 		return c.status(ctx, os.Stdout)
 	}
 	if args[0] == "node" && len(args) > 3 && args[1] == "exec" {
