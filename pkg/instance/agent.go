@@ -223,14 +223,15 @@ func (a *Agent) shutDown(ctx context.Context) error {
 	if err := a.leaveSlice(ctx); err != nil {
 		a.log.WithError(err).Warn("leaving the rw EndpointSlice failed")
 	}
+	defer a.sql.Close()
 	if a.lock == nil {
-		return a.sql.Close()
+		return nil
 	}
 	a.log.Info("stopping the server")
 	err := a.stopServer(ctx)
 	a.runs(running{})
 	a.reign.end()
-	err = errors.Join(err, a.sql.Close(), a.lock.Close())
+	err = errors.Join(err, a.lock.Close())
 	a.log.Info("stopped")
 	return err
 }

@@ -20,7 +20,7 @@ func (a *Agent) initdb(ctx context.Context, config instanceapi.Config) error {
 	err := a.makeDatabase(ctx, config)
 	if err != nil {
 		after := context.WithoutCancel(ctx)
-		err = errors.Join(err, a.stopServer(after), a.volume.wipeUnfinished())
+		err = errors.Join(err, a.abandonServer(after), a.volume.wipeUnfinished())
 		a.runs(running{})
 	}
 	return errors.Join(err, a.inspect(context.WithoutCancel(ctx)))
@@ -88,7 +88,8 @@ func (a *Agent) fillDatabase(ctx context.Context, b instanceapi.Bootstrap, app, 
 	if err != nil {
 		return err
 	}
-	return errors.Join(runInitSQL(ctx, server, b.SQL), server.Close())
+	defer server.Close()
+	return runInitSQL(ctx, server, b.SQL)
 }
 
 // baseBackup is how this instance copies up. Its name is none that a primary

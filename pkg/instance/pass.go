@@ -193,10 +193,11 @@ func (a *Agent) noticeExit() {
 	a.postpone()
 }
 
-// noticeReady takes note of a server that has begun to accept connections.
+// noticeReady takes note of a server that has begun to accept connections of
+// clients.
 func (a *Agent) noticeReady() {
 	s := a.server
-	if s == nil || !s.isReady() || s.noticed {
+	if s == nil || !s.isReady() || s.noticed || a.runningAs().role() == instanceapi.RoleNone {
 		return
 	}
 	s.noticed = true

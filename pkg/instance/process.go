@@ -81,25 +81,43 @@ func (s *server) exitError() error {
 	return errors.New("the server ended")
 }
 
-// lastWords are the last FATAL or PANIC line of a server's log and what
-// belongs to it: what it says after that is how it shuts down.
+// lastWords are the last FATAL or PANIC line of a server's log with what
+// belongs to it, and before it what the server says against a configuration
+// file: the FATAL line only tells that it could not be loaded.
 func lastWords(log string) string {
-	words := ""
+	words, against, previous := "", "", ""
 	for line := range strings.Lines(log) {
-		line = strings.TrimSpace(line)
-		for _, severity := range []string{"FATAL:", "PANIC:", "DETAIL:", "HINT:"} {
-			_, text, ok := strings.Cut(line, severity+"  ")
-			if !ok {
-				continue
+		severity, text := splitLogLine(line)
+		switch severity {
+		case "FATAL", "PANIC":
+			words = severity + ": " + text
+		case "DETAIL", "HINT":
+			if words != "" {
+				words += "; " + severity + ": " + text
 			}
-			if severity == "FATAL:" || severity == "PANIC:" {
-				words = severity + " " + text
-			} else if words != "" {
-				words += "; " + severity + " " + text
+		case "LOG":
+			previous = text
+		case "CONTEXT":
+			if strings.Contains(text, "configuration file") {
+				against = previous + " (" + text + "); "
 			}
 		}
 	}
-	return strings.ToValidUTF8(words, "?")
+	if words == "" {
+		return ""
+	}
+	return strings.ToValidUTF8(against+words, "?")
+}
+
+// splitLogLine splits a line of the server's log at its severity, which two
+// spaces follow; empty: it has none.
+func splitLogLine(line string) (severity, text string) {
+	for _, severity := range []string{"FATAL", "PANIC", "DETAIL", "HINT", "LOG", "CONTEXT"} {
+		if _, text, ok := strings.Cut(line, severity+":  "); ok {
+			return severity, strings.TrimSpace(text)
+		}
+	}
+	return "", ""
 }
 
 // serverArguments are the server's. What stands here wins over configuration
@@ -230,16 +248,38 @@ func postmasterStatus(path string, pid int) string {
 	return strings.TrimSpace(lines[statusLine-1])
 }
 
-// stopServer stops the server and returns when no process of it is left: in
-// order first, by SIGQUIT once StopTimeout is nearly over, and then by killing
-// every process. When ctx ends it kills at once.
+// stopServer stops the server in order and returns when no process of it is
+// left. It may take StopTimeout; what does not stop by then is killed, and
+// when ctx ends everything is killed at once.
 func (a *Agent) stopServer(ctx context.Context) error {
+	quit := a.options.StopTimeout / 5
+	return a.endServer(ctx, []stopStep{{syscall.SIGINT, a.options.StopTimeout - quit}, {syscall.SIGQUIT, quit}})
+}
+
+// abandonServer stops a server whose data is of no use any more: it writes
+// nothing, but still gives its shared memory back.
+func (a *Agent) abandonServer(ctx context.Context) error {
+	const longest = 2 * time.Second
+	return a.endServer(ctx, []stopStep{{syscall.SIGQUIT, longest}})
+}
+
+// stopStep is a signal to the postmaster, and how long it has to end.
+type stopStep struct {
+	signal syscall.Signal
+	wait   time.Duration
+}
+
+func (a *Agent) endServer(ctx context.Context, steps []stopStep) error {
 	s := a.server
-	if s != nil {
-		a.stopInOrder(ctx, s)
+	a.sql.Disconnect()
+	for _, step := range steps {
+		if s == nil || s.endsBy(ctx, step) {
+			break
+		}
 	}
 	// Killing must go on when ctx has ended: nothing may outlive the agent.
-	kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	const longest = 10 * time.Second
+	kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
 	defer cancel()
 	if err := killHolders(kill, a.lock); err != nil {
 		return err
@@ -251,24 +291,19 @@ func (a *Agent) stopServer(ctx context.Context) error {
 	return nil
 }
 
-func (a *Agent) stopInOrder(ctx context.Context, s *server) {
-	quit := a.options.StopTimeout / 5
-	for _, step := range []struct {
-		signal syscall.Signal
-		wait   time.Duration
-	}{{syscall.SIGINT, a.options.StopTimeout - quit}, {syscall.SIGQUIT, quit}} {
-		if err := s.signal(step.signal); err != nil {
-			a.log.WithError(err).Warn("stopping the server in order failed; killing it")
-			return
-		}
-		timer := time.NewTimer(step.wait)
-		defer timer.Stop()
-		select {
-		case <-s.exited:
-			return
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+// endsBy says whether the postmaster ends by the step. A signal that can't be
+// sent does nothing, and what comes next is stronger.
+func (s *server) endsBy(ctx context.Context, step stopStep) bool {
+	if err := s.signal(step.signal); err != nil {
+		return false
 	}
+	timer := time.NewTimer(step.wait)
+	defer timer.Stop()
+	select {
+	case <-s.exited:
+		return true
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return false
 }

@@ -1,0 +1,118 @@
+package instance
+
+import (
+	"context"
+	"strconv"
+	"sync"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// fakeKubernetes keeps one cluster's three objects in memory.
+type fakeKubernetes struct {
+	mu        sync.Mutex
+	version   int
+	configMap *corev1.ConfigMap
+	lease     *coordinationv1.Lease
+	slice     *discoveryv1.EndpointSlice
+	watchers  map[Watcher]bool
+	// down is what every request returns while the API is away.
+	down error
+	// leaseWrites counts updates of the Lease.
+	leaseWrites int
+}
+
+var _ Kubernetes = (*fakeKubernetes)(nil)
+
+func (f *fakeKubernetes) Watch(ctx context.Context, w Watcher) {
+	f.mu.Lock()
+	if f.watchers == nil {
+		f.watchers = map[Watcher]bool{}
+	}
+	f.watchers[w] = true
+	w.SawConfigMap(f.configMap)
+	w.SawLease(f.lease)
+	w.SawSlice(f.slice)
+	f.mu.Unlock()
+	<-ctx.Done()
+	f.mu.Lock()
+	delete(f.watchers, w)
+	f.mu.Unlock()
+}
+
+// set changes objects as the operator does.
+func (f *fakeKubernetes) set(change func(f *fakeKubernetes)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+	for _, object := range []metav1.Object{f.configMap, f.lease, f.slice} {
+		f.stamp(object)
+	}
+	for w := range f.watchers {
+		w.SawConfigMap(f.configMap)
+		w.SawLease(f.lease)
+		w.SawSlice(f.slice)
+	}
+}
+
+func (f *fakeKubernetes) stamp(object metav1.Object) {
+	f.version++
+	object.SetResourceVersion(strconv.Itoa(f.version))
+}
+
+func (f *fakeKubernetes) Lease(context.Context) (*coordinationv1.Lease, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lease.DeepCopy(), f.down
+}
+
+func (f *fakeKubernetes) UpdateLease(_ context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down != nil {
+		return nil, f.down
+	}
+	if lease.ResourceVersion != f.lease.ResourceVersion {
+		return nil, conflict("leases", lease.Name)
+	}
+	f.leaseWrites++
+	f.lease = lease.DeepCopy()
+	f.stamp(f.lease)
+	for w := range f.watchers {
+		w.SawLease(f.lease)
+	}
+	return f.lease.DeepCopy(), nil
+}
+
+func (f *fakeKubernetes) UpdateSlice(_ context.Context, slice *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.down != nil {
+		return nil, f.down
+	}
+	if slice.ResourceVersion != f.slice.ResourceVersion {
+		return nil, conflict("endpointslices", slice.Name)
+	}
+	f.slice = slice.DeepCopy()
+	f.stamp(f.slice)
+	for w := range f.watchers {
+		w.SawSlice(f.slice)
+	}
+	return f.slice.DeepCopy(), nil
+}
+
+// now returns the objects as they are.
+func (f *fakeKubernetes) now() (*coordinationv1.Lease, *discoveryv1.EndpointSlice) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lease.DeepCopy(), f.slice.DeepCopy()
+}
+
+func conflict(resource, name string) error {
+	return apierrors.NewConflict(schema.GroupResource{Resource: resource}, name, nil)
+}

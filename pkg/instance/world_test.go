@@ -1,0 +1,220 @@
+package instance
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/pki"
+	"github.com/pgop/postgres-operator/pkg/postgres"
+)
+
+// world is a cluster: its objects in Kubernetes, its certificates, and pods,
+// each with an address of its own on the loopback interface.
+type world struct {
+	*testing.T
+	kube  *fakeKubernetes
+	ca    pki.Pair
+	bin   string
+	major int
+	port  int
+	dir   string
+	// secrets is where all pods have their logins.
+	secrets string
+	config  instanceapi.Config
+	conf    map[string]string
+	hba     []string
+	uids    int
+}
+
+// testPod is a pod that runs an agent.
+type testPod struct {
+	*Agent
+	world *world
+	end   context.CancelFunc
+	ended chan struct{}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	bin, major := findPostgres(t)
+	// Socket paths must be short.
+	dir, err := os.MkdirTemp("", "w")
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	ca, err := pki.NewAuthority("shop", time.Now())
+	must(t, err)
+	w := &world{T: t, kube: &fakeKubernetes{}, ca: ca, bin: bin, major: major, port: freePort(t), dir: dir,
+		secrets: filepath.Join(dir, "secrets")}
+	w.config = instanceapi.Config{Cluster: "shop", Members: []string{"shop-1"}, Bootstrap: instanceapi.Bootstrap{
+		Instance: "shop-1", Database: "app", Owner: "app", Locale: "C.UTF-8", Encoding: "UTF8", DataChecksums: true}}
+	w.conf = map[string]string{"shared_buffers": "16MB", "max_connections": "20"}
+	w.setPassword("app", "app", `a:b@c/d#e%f g-é'"\`)
+	w.setPassword("replication", postgres.ReplicationRole, `r:e\pl`)
+	w.kube.configMap = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "shop-config"}}
+	w.kube.lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	w.kube.slice = &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "shop-rw"}, AddressType: discoveryv1.AddressTypeIPv4}
+	w.apply(func() {})
+	return w
+}
+
+// apply changes the configuration as the operator does.
+func (w *world) apply(change func()) {
+	change()
+	text, err := json.Marshal(w.config)
+	must(w.T, err)
+	w.kube.set(func(f *fakeKubernetes) {
+		f.configMap = f.configMap.DeepCopy()
+		f.configMap.Data = map[string]string{
+			instanceapi.ConfigKey:       string(text),
+			instanceapi.PostgresConfKey: postgres.RenderConf(postgres.Merge(postgres.Defaults(1<<30), w.conf)),
+			instanceapi.HBAKey:          postgres.RenderHBA(w.hba),
+		}
+	})
+}
+
+func (w *world) setPassword(name, user, password string) {
+	dir := filepath.Join(w.secrets, name)
+	must(w.T, os.MkdirAll(dir, 0o700))
+	must(w.T, os.WriteFile(filepath.Join(dir, "username"), []byte(user), 0o600))
+	must(w.T, os.WriteFile(filepath.Join(dir, "password"), []byte(password), 0o600))
+}
+
+// options are those of a new pod of the instance, which serves at address.
+func (w *world) options(instance, address string) Options {
+	w.uids++
+	home := filepath.Join(w.dir, instance)
+	o := Options{
+		Cluster: "shop", Instance: instance, Namespace: "test", PodUID: fmt.Sprintf("uid-%d", w.uids), PodIP: address,
+		NodeName: "node-1", Major: w.major, Mount: filepath.Join(home, "v"), RunDir: filepath.Join(home, "r"),
+		SecretsDir: w.secrets, TLSDir: filepath.Join(home, "t"), APIListen: address + ":0", ProbeListen: address + ":0",
+		StopTimeout: 10 * time.Second, Version: "test", Bin: w.bin, Listen: address, Port: w.port,
+	}
+	// A pod's own directories are new; the volume stays.
+	must(w.T, os.RemoveAll(o.RunDir))
+	for _, dir := range []string{o.Mount, o.RunDir, o.TLSDir} {
+		must(w.T, os.MkdirAll(dir, 0o700))
+	}
+	w.issueCertificate(o)
+	return o
+}
+
+func (w *world) issueCertificate(o Options) {
+	leaf, err := w.ca.NewLeaf(o.Instance, []string{o.Instance, "shop-rw"}, time.Now())
+	must(w.T, err)
+	for name, content := range map[string][]byte{"ca.crt": w.ca.Cert, "tls.crt": leaf.Cert, "tls.key": leaf.Key} {
+		must(w.T, os.WriteFile(o.tls(name), content, 0o600))
+	}
+}
+
+// start starts a pod.
+func (w *world) start(instance, address string) *testPod {
+	w.Helper()
+	return w.startWith(w.options(instance, address))
+}
+
+func (w *world) startWith(o Options) *testPod {
+	w.Helper()
+	log := logrus.New()
+	log.SetOutput(&testLog{w.T})
+	agent, err := New(o, w.kube, log.WithField("instance", o.Instance), &testLog{w.T})
+	must(w.T, err)
+	ctx, end := context.WithCancel(context.Background())
+	p := &testPod{Agent: agent, world: w, end: end, ended: make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		if err := agent.Run(ctx); err != nil {
+			w.Errorf("agent of %s: %v", o.Instance, err)
+		}
+	}()
+	w.Cleanup(p.stop)
+	return p
+}
+
+// stop ends a pod in order.
+func (p *testPod) stop() {
+	p.end()
+	<-p.ended
+}
+
+// waitFor waits until the pod's state is as wanted.
+func (p *testPod) waitFor(what string, is func(instanceapi.State) bool) instanceapi.State {
+	p.world.Helper()
+	var state instanceapi.State
+	p.world.eventually(p.options.Instance+": "+what, func() bool {
+		state = p.State(context.Background())
+		return is(state)
+	}, func() string { return fmt.Sprintf("%+v", state) })
+	return state
+}
+
+func isReady(s instanceapi.State) bool { return s.Ready && s.Phase == instanceapi.PhaseRunning }
+
+func failsWith(words ...string) func(instanceapi.State) bool {
+	return func(s instanceapi.State) bool {
+		return s.Phase == instanceapi.PhaseFailed && !slices.ContainsFunc(words, func(word string) bool {
+			return !strings.Contains(s.Message, word)
+		})
+	}
+}
+
+func (w *world) eventually(what string, is func() bool, say func() string) {
+	w.Helper()
+	const longest = 40 * time.Second
+	for deadline := time.Now().Add(longest); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.Fatalf("timed out waiting for %s; last: %s", what, say())
+		}
+	}
+}
+
+// findPostgres finds the newest PostgreSQL that is installed.
+func findPostgres(t *testing.T) (bin string, major int) {
+	t.Helper()
+	for major := 18; major >= 15; major-- {
+		bin := fmt.Sprintf("/usr/lib/postgresql/%d/bin", major)
+		if exists(filepath.Join(bin, "initdb")) {
+			return bin, major
+		}
+	}
+	t.Fatal("no PostgreSQL in /usr/lib/postgresql: install the Debian package postgresql-15 (or a newer one)")
+	return "", 0
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testLog shows what agents and servers log if the test fails.
+type testLog struct{ t *testing.T }
+
+func (l *testLog) Write(p []byte) (int, error) {
+	defer func() { _ = recover() }() // the last lines of a server may come after the test
+	l.t.Log(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
