@@ -216,6 +216,10 @@ func isNews(was *metav1.Condition, now metav1.Condition) bool {
 	switch {
 	case now.Type == v1.ConditionProgressing || now.Type == v1.ConditionReplicating:
 		return false // they only sum others up
+	case now.Reason == v1.ReasonConfigurationNotYet || was != nil && was.Reason == v1.ReasonConfigurationNotYet && now.Status == metav1.ConditionTrue:
+		return false // a reload takes a second
+	case now.Type != v1.ConditionSpecAccepted && now.Reason == v1.ReasonInvalid:
+		return false // the condition SpecAccepted has said it
 	case was == nil:
 		return now.Status == metav1.ConditionFalse && isBad(now.Reason)
 	}
@@ -237,7 +241,7 @@ func newsOf(c metav1.Condition) string {
 // isBad tells what needs a look from what is the way of things.
 func isBad(reason string) bool {
 	switch reason {
-	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonConfigurationNotYet, v1.ReasonVolumeGrowing, v1.ReasonRestartNeeded:
+	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonVolumeGrowing, v1.ReasonRestartNeeded:
 		return false
 	}
 	return true

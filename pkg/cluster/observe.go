@@ -136,12 +136,8 @@ func mayAnswer(pod *corev1.Pod) bool {
 	if pod == nil || pod.Status.PodIP == "" {
 		return false
 	}
-	for _, s := range pod.Status.ContainerStatuses {
-		if s.Name == specs.PostgresContainer {
-			return s.State.Running != nil
-		}
-	}
-	return false
+	_, running := containerStart(pod)
+	return running
 }
 
 // ownedBy filters what belongs to one cluster and keeps the first error.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -60,7 +61,7 @@ func memberStatuses(o Observation, p Plan) []v1.MemberStatus {
 			row.ConfigHash = i.State.ConfigHash
 		}
 		if !row.Ready {
-			row.Message = limit(troubleOf(i).Message)
+			row.Message = limit(troubleOf(i, o.Now).Message)
 		}
 		rows = append(rows, row)
 	}
@@ -125,7 +126,7 @@ func primaryAvailable(o Observation, p Plan, blocked trouble, found bool) metav1
 		return no(kind, v1.ReasonDataLost, fmt.Sprintf("the volume of the primary, %s, holds no data any more; nothing is initialised anew under this name. Restore the volume, or copy the data from a replica (%s)",
 			name, strings.Join(othersWithData(o, name), ", ")))
 	case exists:
-		t := troubleOf(primary)
+		t := troubleOf(primary, o.Now)
 		if t.Reason == "" && hasNeverServed(o) {
 			return no(kind, v1.ReasonBootstrapping, describeAll(o, p))
 		}
@@ -178,7 +179,8 @@ func upToDate(o Observation, p Plan) metav1.Condition {
 	if p.SpecError != "" {
 		return no(kind, v1.ReasonInvalid, "the spec is not accepted")
 	}
-	var held, behind, restart, growing []string
+	held := map[string][]string{} // by what the server says
+	var behind, restart, growing []string
 	for _, i := range o.Instances {
 		if i.Volume != nil && isGrowing(o, i) {
 			growing = append(growing, fmt.Sprintf("%s (%s of %s)", i.Name, i.Volume.Status.Capacity.Storage(), &o.Cluster.Spec.Storage.Size))
@@ -188,7 +190,7 @@ func upToDate(o Observation, p Plan) metav1.Condition {
 		}
 		switch {
 		case i.State.ConfigError != "":
-			held = append(held, i.Name+": "+i.State.ConfigError)
+			held[i.State.ConfigError] = append(held[i.State.ConfigError], i.Name)
 		case !i.hasCurrentTemplate(o):
 			restart = append(restart, i.Name+" (pod template)")
 		case len(i.State.PendingRestart) > 0:
@@ -199,7 +201,7 @@ func upToDate(o Observation, p Plan) metav1.Condition {
 	}
 	switch {
 	case len(held) > 0:
-		return no(kind, v1.ReasonConfigurationNotYet, limit("the server refuses the configuration and runs on with the one before; correct spec.postgres: "+strings.Join(held, "; ")))
+		return no(kind, v1.ReasonConfigurationRefused, limit("the server refuses the configuration and runs on with the one before; correct spec.postgres: "+describeHeld(held)))
 	case len(restart) > 0:
 		return no(kind, v1.ReasonRestartNeeded, "takes effect when the pod is deleted and comes back, replicas first: "+strings.Join(restart, ", "))
 	case len(growing) > 0:
@@ -208,6 +210,14 @@ func upToDate(o Observation, p Plan) metav1.Condition {
 		return no(kind, v1.ReasonConfigurationNotYet, "the newest configuration is on its way to "+strings.Join(behind, ", "))
 	}
 	return yes(kind, v1.ReasonUpToDate, "")
+}
+
+func describeHeld(held map[string][]string) string {
+	var texts []string
+	for _, why := range slices.Sorted(maps.Keys(held)) {
+		texts = append(texts, strings.Join(held[why], ", ")+": "+why)
+	}
+	return strings.Join(texts, "; ")
 }
 
 func configHash(o Observation) string {
@@ -287,7 +297,7 @@ func firstTrouble(o Observation, p Plan, failures []Failure) (trouble, bool) {
 		if i.isReady() {
 			continue
 		}
-		if t := troubleOf(i); t.Reason != "" {
+		if t := troubleOf(i, o.Now); t.Reason != "" {
 			return trouble{t.Reason, limit(i.Name + ": " + t.Message)}, true
 		}
 	}
@@ -299,7 +309,7 @@ func describeAll(o Observation, p Plan) string {
 	texts := slices.Clone(p.Waits)
 	for _, i := range everyInstance(o, p) {
 		if !i.isReady() {
-			texts = append(texts, i.Name+": "+troubleOf(i).Message)
+			texts = append(texts, i.Name+": "+troubleOf(i, o.Now).Message)
 		}
 	}
 	return limit(strings.Join(texts, "; "))

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
 // trouble is why an instance does not serve, in the words of whoever said it.
@@ -20,7 +22,7 @@ type trouble struct {
 
 // troubleOf looks for what keeps an instance from serving, beginning with what
 // would come first in its life.
-func troubleOf(i Instance) trouble {
+func troubleOf(i Instance, now time.Time) trouble {
 	switch {
 	case i.volumeIsLeaving():
 		return trouble{v1.ReasonVolumePending, "its volume is being deleted"}
@@ -34,7 +36,7 @@ func troubleOf(i Instance) trouble {
 	if t, found := podTrouble(i.Pod); found {
 		return t
 	}
-	return agentTrouble(i)
+	return agentTrouble(i, now)
 }
 
 func podTrouble(pod *corev1.Pod) (trouble, bool) {
@@ -58,9 +60,14 @@ func podTrouble(pod *corev1.Pod) (trouble, bool) {
 	return trouble{}, false
 }
 
-func agentTrouble(i Instance) trouble {
+// startGrace is how long, after its container has started, an agent that does
+// not answer is no news.
+const startGrace = 10 * time.Second
+
+func agentTrouble(i Instance, now time.Time) trouble {
 	if i.State == nil {
-		if i.Pod.Status.Phase == corev1.PodPending {
+		started, running := containerStart(i.Pod)
+		if !running || now.Sub(started) < startGrace {
 			return trouble{"", "its containers are starting"}
 		}
 		return trouble{v1.ReasonAgentUnreachable, "its agent does not answer: " + i.Unreachable}
@@ -76,6 +83,17 @@ func agentTrouble(i Instance) trouble {
 	default:
 		return trouble{"", strings.TrimSuffix(strings.ToLower(string(s.Phase))+": "+s.Message, ": ")}
 	}
+}
+
+// containerStart is when the server's container started; false if it does not
+// run.
+func containerStart(pod *corev1.Pod) (time.Time, bool) {
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.Name == specs.PostgresContainer && s.State.Running != nil {
+			return s.State.Running.StartedAt.Time, true
+		}
+	}
+	return time.Time{}, false
 }
 
 func failureReason(s *instanceapi.State) string {

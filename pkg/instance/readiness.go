@@ -36,7 +36,17 @@ func (r readiness) isReady(now time.Time) bool {
 	case r.Role == instanceapi.RolePrimary:
 		return r.Reigns
 	case r.Role == instanceapi.RoleReplica:
-		return !r.StreamedAt.IsZero() && now.Sub(r.StreamedAt) < blip || now.Sub(r.RenewedAt) >= deadAfter
+		return r.keepsUp(now) || now.Sub(r.RenewedAt) >= deadAfter
 	}
 	return false
+}
+
+// keepsUp says whether the replica streams, or has done so for as long as there
+// was a primary to stream from: one that restarts takes no reader away.
+func (r readiness) keepsUp(now time.Time) bool {
+	if r.StreamedAt.IsZero() {
+		return false
+	}
+	until := r.StreamedAt.Add(blip)
+	return now.Before(until) || r.RenewedAt.Before(until)
 }

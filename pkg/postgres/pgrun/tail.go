@@ -1,6 +1,8 @@
 package pgrun
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -33,15 +35,25 @@ func (t *Tail) String() string {
 	return string(t.text)
 }
 
-// Words is the text kept in one line, for messages: lines that only tell of
-// progress are left out.
+// logPrefix is what the server writes before each line of its log.
+var logPrefix = regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? \S+ \[\d+\] `)
+
+// progress are the beginnings of lines that explain nothing.
+var progress = []string{
+	"pg_basebackup: removing ", "initdb: removing ", "LOG:  skipping missing configuration file",
+}
+
+// Words is the text kept in one line, for messages: without the times and
+// numbers of a log, so that the same failure reads the same, and without lines
+// that only tell of progress.
 func (t *Tail) Words() string {
 	var words []string
 	for line := range strings.Lines(t.String()) {
-		line = strings.TrimSpace(line)
-		if line != "" && !strings.HasPrefix(line, "pg_basebackup: removing ") && !strings.HasPrefix(line, "initdb: removing ") {
-			words = append(words, strings.ToValidUTF8(line, "?"))
+		line = logPrefix.ReplaceAllString(strings.TrimSpace(line), "")
+		if line == "" || slices.ContainsFunc(progress, func(p string) bool { return strings.HasPrefix(line, p) }) {
+			continue
 		}
+		words = append(words, strings.ToValidUTF8(line, "?"))
 	}
 	return strings.Join(words, "; ")
 }
