@@ -77,9 +77,8 @@ type Agent struct {
 	// inForce what the server runs with.
 	applied int
 	inForce settings
-	// rejected is a configuration that the server did not start with.
-	rejected    settings
-	rejectedWhy string
+	// rejected are configurations that the server did not start with, and why.
+	rejected map[settings]string
 	// newsConfig and newsLease are what was last noticed.
 	newsConfig int
 	newsLease  election.Record
@@ -129,6 +128,7 @@ func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*A
 		volume:   volume{mount: o.Mount, major: o.Major},
 		children: &pgrun.Children{},
 		wake:     make(chan struct{}, 1),
+		rejected: map[settings]string{},
 		started:  time.Now(),
 	}
 	a.config = configDir{path: a.volume.config()}
@@ -229,7 +229,6 @@ func (a *Agent) shutDown(ctx context.Context) error {
 	}
 	a.log.Info("stopping the server")
 	err := a.stopServer(ctx)
-	a.runs(running{})
 	a.reign.end()
 	err = errors.Join(err, a.lock.Close())
 	a.log.Info("stopped")

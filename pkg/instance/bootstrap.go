@@ -21,7 +21,6 @@ func (a *Agent) initdb(ctx context.Context, config instanceapi.Config) error {
 	if err != nil {
 		after := context.WithoutCancel(ctx)
 		err = errors.Join(err, a.abandonServer(after), a.volume.wipeUnfinished())
-		a.runs(running{})
 	}
 	return errors.Join(err, a.inspect(context.WithoutCancel(ctx)))
 }

@@ -20,10 +20,12 @@ const (
 	hbaConf      = "pg_hba.conf"
 	identConf    = "pg_ident.conf"
 
-	// goodDir holds the last userConf and hbaConf that a server ran with;
-	// stagedDir holds a whole set that is being checked.
-	goodDir   = "good"
-	stagedDir = "staged"
+	// acceptedDir holds the last userConf and hbaConf that a running server
+	// took, goodDir the last that one started with: some parameters are only
+	// tried at a start. stagedDir holds a whole set that is being checked.
+	acceptedDir = "accepted"
+	goodDir     = "good"
+	stagedDir   = "staged"
 )
 
 // settings is a configuration as the ConfigMap has it.
@@ -67,21 +69,21 @@ func (c configDir) installInstance(instance string) error {
 	return writeSet(c.path, map[string]string{instanceConf: instance})
 }
 
-// markGood remembers s as the last that a server ran with.
-func (c configDir) markGood(s settings) error {
-	return writeSet(filepath.Join(c.path, goodDir), map[string]string{userConf: s.Conf, hbaConf: s.HBA})
+// keep remembers s as accepted or good.
+func (c configDir) keep(s settings, dir string) error {
+	return writeSet(filepath.Join(c.path, dir), map[string]string{userConf: s.Conf, hbaConf: s.HBA})
 }
 
-// good is the last configuration that a server ran with; zero if there is none.
-func (c configDir) good() (settings, error) {
+// kept is what was last remembered there; zero if there is nothing.
+func (c configDir) kept(dir string) (settings, error) {
 	var s settings
 	for name, into := range map[string]*string{userConf: &s.Conf, hbaConf: &s.HBA} {
-		text, err := os.ReadFile(filepath.Join(c.path, goodDir, name))
+		text, err := os.ReadFile(filepath.Join(c.path, dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			return settings{}, nil
 		}
 		if err != nil {
-			return settings{}, fmt.Errorf("read last good configuration: %w", err)
+			return settings{}, fmt.Errorf("read %s configuration: %w", dir, err)
 		}
 		*into = string(text)
 	}

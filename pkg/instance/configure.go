@@ -3,6 +3,7 @@ package instance
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -12,27 +13,16 @@ import (
 )
 
 // installConfig puts the configuration in force with which the server starts
-// next: the ConfigMap's, or the last good one if the server refuses that.
+// next: the ConfigMap's, or one that was in force before if the server refuses
+// that.
 func (a *Agent) installConfig(ctx context.Context, up upstream, closed bool) error {
-	good, err := a.config.good()
+	known := a.view.knownConfig()
+	chosen, problem, err := a.chooseConfig(ctx, known.Settings, up)
 	if err != nil {
 		return err
 	}
-	known := a.view.knownConfig()
-	chosen, problem := known.Settings, known.Problem
-	if !known.Known {
-		chosen = good
-	}
-	if chosen.isZero() {
-		return fmt.Errorf("no configuration is known yet")
-	}
-	if chosen != good {
-		if refused := a.refusal(ctx, chosen, up); refused != "" {
-			if good.isZero() {
-				return fmt.Errorf("the server refuses its configuration: %s", refused)
-			}
-			chosen, problem = good, refused
-		}
+	if problem == "" {
+		problem = known.Problem
 	}
 	hba := chosen.HBA
 	if closed {
@@ -46,11 +36,40 @@ func (a *Agent) installConfig(ctx context.Context, up upstream, closed bool) err
 	return nil
 }
 
+// chooseConfig returns the newest configuration that the server doesn't
+// refuse, and why it refuses newest if it does. A zero newest is not known.
+func (a *Agent) chooseConfig(ctx context.Context, newest settings, up upstream) (chosen settings, problem string, err error) {
+	accepted, err := a.config.kept(acceptedDir)
+	if err != nil {
+		return settings{}, "", err
+	}
+	good, err := a.config.kept(goodDir)
+	if err != nil {
+		return settings{}, "", err
+	}
+	for _, candidate := range []settings{newest, accepted, good} {
+		if candidate.isZero() {
+			continue
+		}
+		refused := a.rejected[candidate]
+		if refused == "" && candidate != good {
+			refused = a.refusal(ctx, candidate, up)
+		}
+		if refused == "" {
+			return candidate, problem, nil
+		}
+		if candidate == newest {
+			problem = refused
+		}
+	}
+	if problem == "" {
+		return settings{}, "", errors.New("no configuration is known that the server has not refused")
+	}
+	return settings{}, "", fmt.Errorf("the server refuses its configuration: %s", problem)
+}
+
 // refusal is why the server would not start with s; empty: it would.
 func (a *Agent) refusal(ctx context.Context, s settings, up upstream) string {
-	if s == a.rejected {
-		return a.rejectedWhy
-	}
 	file, err := a.config.stage(s, renderInstance(a.options, up))
 	if err == nil {
 		// Any directory will do: the check reads no data.
@@ -95,7 +114,7 @@ func (a *Agent) configure(ctx context.Context) error {
 	}
 	a.inUse(known.Settings, known.Version, "")
 	a.observer.forget()
-	return a.markGoodIfProven(ctx)
+	return errors.Join(a.config.keep(a.inForce, acceptedDir), a.keepIfProven(ctx))
 }
 
 func (a *Agent) installSettings(s settings, up upstream) error {
@@ -121,9 +140,9 @@ func (a *Agent) hbaRefusal(ctx context.Context) string {
 	return fmt.Sprintf("pg_hba.conf, line %d: %s", line, problem)
 }
 
-// markGoodIfProven remembers the configuration in force as good, unless a part
+// keepIfProven remembers the configuration in force as good, unless a part
 // of it is only tried at the next start.
-func (a *Agent) markGoodIfProven(ctx context.Context) error {
+func (a *Agent) keepIfProven(ctx context.Context) error {
 	if !a.server.isReady() {
 		return nil // done when it is
 	}
@@ -136,7 +155,7 @@ func (a *Agent) markGoodIfProven(ctx context.Context) error {
 	if pending > 0 {
 		return nil
 	}
-	return a.config.markGood(a.inForce)
+	return a.config.keep(a.inForce, goodDir)
 }
 
 // reload lets the server read its files again, and returns when it has.

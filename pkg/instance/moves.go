@@ -243,9 +243,7 @@ func (a *Agent) stepDown(ctx context.Context) error {
 		a.log.WithError(err).Warn("leaving the rw EndpointSlice failed")
 	}
 	a.reign.end()
-	err := a.stopServer(ctx)
-	a.runs(running{})
-	return err
+	return a.stopServer(ctx)
 }
 
 // needsTending says whether the server should be looked after now.

@@ -176,8 +176,8 @@ func (a *Agent) noticeExit() {
 		return
 	}
 	err := s.exitError()
-	if !s.isReady() && !a.inForce.isZero() {
-		a.rejected, a.rejectedWhy = a.inForce, err.Error()
+	if !s.isReady() {
+		a.rejectInForce(err)
 	}
 	a.server = nil
 	a.runs(running{})
@@ -193,6 +193,17 @@ func (a *Agent) noticeExit() {
 	a.postpone()
 }
 
+// rejectInForce notes that a start failed with what is in force, which may be
+// why: the next one is with what was in force before. If that fails, too, it
+// was something else, and the newest gets its chance again.
+func (a *Agent) rejectInForce(err error) {
+	if good, _ := a.config.kept(goodDir); good == a.inForce {
+		clear(a.rejected)
+		return
+	}
+	a.rejected[a.inForce] = err.Error()
+}
+
 // noticeReady takes note of a server that has begun to accept connections of
 // clients.
 func (a *Agent) noticeReady() {
@@ -205,7 +216,7 @@ func (a *Agent) noticeReady() {
 	a.tended = time.Time{}
 	a.observer.forget()
 	// What it started with is good, whatever comes later.
-	if err := a.config.markGood(a.inForce); err != nil {
+	if err := errors.Join(a.config.keep(a.inForce, acceptedDir), a.config.keep(a.inForce, goodDir)); err != nil {
 		a.log.WithError(err).Error("remembering the configuration failed")
 	}
 }

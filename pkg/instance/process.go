@@ -271,6 +271,7 @@ type stopStep struct {
 
 func (a *Agent) endServer(ctx context.Context, steps []stopStep) error {
 	s := a.server
+	a.runs(running{})
 	a.sql.Disconnect()
 	for _, step := range steps {
 		if s == nil || s.endsBy(ctx, step) {
