@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -64,10 +65,31 @@ func (a actor) create(ctx context.Context, action Action) *Failure {
 		return nil // gone meanwhile; the next pass makes it
 	case err != nil:
 		return &Failure{Action: action, Reason: v1.ReasonCreateFailed, Err: err}
-	case a.isOurs(live):
+	case !a.isOurs(live):
+		return &Failure{Action: action, Reason: v1.ReasonNameConflict, Err: conflict(live)}
+	}
+	relabelled := a.relabel(live, action.Object)
+	if relabelled == nil {
 		return nil
 	}
-	return &Failure{Action: action, Reason: v1.ReasonNameConflict, Err: conflict(live)}
+	return a.act(ctx, Action{Verb: Update, Object: relabelled})
+}
+
+// relabel returns live with the labels of want, or nil if it has them. Caches
+// hold only what bears our labels, so that an object that somebody took them
+// from looks as if it were missing.
+func (a actor) relabel(live, want object) object {
+	labels := maps.Clone(live.GetLabels())
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, want.GetLabels())
+	if maps.Equal(labels, live.GetLabels()) {
+		return nil
+	}
+	relabelled := live.DeepCopyObject().(object)
+	relabelled.SetLabels(labels)
+	return relabelled
 }
 
 func (a actor) isOurs(live object) bool {

@@ -62,7 +62,8 @@ func ensureVolumes(o Observation, p *Plan) {
 		case i.volumeIsLeaving():
 			p.wait("volume %s is being deleted; a new one is made when it is gone", name)
 		default:
-			if repaired := specs.RepairVolume(i.Volume, o.Cluster); repaired != nil {
+			// Once the primary serves, the volumes in use are this cluster's own.
+			if repaired := specs.RepairVolume(i.Volume, o.Cluster, o.primaryServes()); repaired != nil {
 				p.update(repaired)
 			}
 		}

@@ -18,7 +18,8 @@ func chooseMembers(o Observation, p *Plan) {
 	}
 	for n := 1; len(members) < want; n++ {
 		name := specs.Instance(o.Cluster.Name, n)
-		if !slices.ContainsFunc(o.Instances, func(i Instance) bool { return i.Number == n }) {
+		taken := slices.Concat(o.Instances, o.Spares)
+		if !slices.ContainsFunc(taken, func(i Instance) bool { return i.Number == n }) {
 			members = append(members, Instance{Name: name, Number: n})
 		}
 	}
@@ -50,7 +51,8 @@ func dropOne(o Observation, members []Instance) []Instance {
 }
 
 // removeInstances deletes the instances that are not to be, with their volumes:
-// the user asked for fewer copies. It waits until the primary serves, so that
+// the user asked for fewer copies. A volume that was retained from an earlier
+// cluster and is not used stays: nobody asked for its end. It waits until the primary serves, so that
 // no copy goes while it may be the only good one.
 func removeInstances(o Observation, p *Plan) {
 	for _, i := range o.Instances {
@@ -61,16 +63,24 @@ func removeInstances(o Observation, p *Plan) {
 			p.wait("instance %s is to be removed, which waits until the primary serves", i.Name)
 			continue
 		}
+		keepsVolume := i.Volume != nil && specs.IsAdopted(i.Volume, o.Cluster)
 		if i.Pod != nil && !i.podIsLeaving() {
-			p.delete(i.Pod, v1.ReasonInstanceRemoved, "removed instance "+i.Name+" and its volume")
+			p.delete(i.Pod, v1.ReasonInstanceRemoved, removalNote(i.Name, keepsVolume))
 		}
-		if i.Volume != nil && !i.volumeIsLeaving() {
+		if i.Volume != nil && !i.volumeIsLeaving() && !keepsVolume {
 			p.delete(i.Volume, "", "")
 		}
 		if secret := o.Secrets[specs.TLSSecret(i.Name)]; secret != nil {
 			p.delete(secret, "", "")
 		}
 	}
+}
+
+func removalNote(name string, keepsVolume bool) string {
+	if keepsVolume {
+		return "removed instance " + name + "; its volume, which an earlier cluster left, is kept"
+	}
+	return "removed instance " + name + " and its volume"
 }
 
 // initialiser is the instance that may run initdb: the first one, as long as no

@@ -34,8 +34,12 @@ type Observation struct {
 	Services       map[string]*corev1.Service
 	Secrets        map[string]*corev1.Secret
 
-	// Instances are those of which a pod or a volume exists, by number.
+	// Instances are those of which a pod or a volume exists, by number, but for
+	// Spares.
 	Instances []Instance
+	// Spares are volumes that an earlier cluster of the name left and that this
+	// one has no use for. They are never touched, and keep their number.
+	Spares []Instance
 }
 
 // Instance is one instance as it was seen.
@@ -107,6 +111,13 @@ func (o Observation) systemID() (id string, unanimous bool) {
 		id = i.State.SystemID
 	}
 	return id, true
+}
+
+// isSpare says whether a volume was retained from an earlier cluster, and this
+// one serves without it. Before it serves every retained volume may be the one
+// that counts.
+func (o Observation) isSpare(i Instance) bool {
+	return i.Pod == nil && i.Volume != nil && specs.IsAdopted(i.Volume, o.Cluster) && o.primaryServes()
 }
 
 // isReady says whether the instance serves.

@@ -74,6 +74,7 @@ func observe(ctx context.Context, l Listers, agents stateFetcher, c *v1.Postgres
 	}
 	o.Instances = instancesOf(c, pods, volumes)
 	askAgents(ctx, agents, o)
+	o.setSparesApart()
 	return o, nil
 }
 
@@ -102,6 +103,19 @@ func instancesOf(c *v1.PostgresCluster, pods []*corev1.Pod, volumes []*corev1.Pe
 	}
 	slices.SortFunc(instances, func(a, b Instance) int { return cmp.Compare(a.Number, b.Number) })
 	return instances
+}
+
+// setSparesApart moves spare volumes from Instances to Spares.
+func (o *Observation) setSparesApart() {
+	var used []Instance
+	for _, i := range o.Instances {
+		if o.isSpare(i) {
+			o.Spares = append(o.Spares, i)
+		} else {
+			used = append(used, i)
+		}
+	}
+	o.Instances = used
 }
 
 // askAgents fills in the State of every instance, asking all at once.

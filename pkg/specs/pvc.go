@@ -43,10 +43,15 @@ func volumeOwners(c *v1.PostgresCluster) []metav1.OwnerReference {
 
 // RepairVolume returns live with the owner that spec.storage.retain asks for
 // and with a request of at least spec.storage.size, or nil if it has both. A
-// request is never lowered: the provisioner may have given more.
-func RepairVolume(live *corev1.PersistentVolumeClaim, c *v1.PostgresCluster) *corev1.PersistentVolumeClaim {
+// request is never lowered: the provisioner may have given more. With adopt, a
+// volume of an earlier cluster becomes one of this cluster.
+func RepairVolume(live *corev1.PersistentVolumeClaim, c *v1.PostgresCluster, adopt bool) *corev1.PersistentVolumeClaim {
 	repaired := live.DeepCopy()
 	changed := false
+	if adopt && IsAdopted(live, c) {
+		metav1.SetMetaDataAnnotation(&repaired.ObjectMeta, CreatedForAnnotation, string(c.UID))
+		changed = true
+	}
 	if size := c.Spec.Storage.Size; NeedsGrowth(live, c) {
 		repaired.Spec.Resources.Requests[corev1.ResourceStorage] = size
 		changed = true

@@ -288,7 +288,7 @@ func TestVolumeSizesCompareAsQuantities(t *testing.T) {
 	}
 	for _, c := range cases {
 		asked := shop(func(p *v1.PostgresCluster) { p.Spec.Storage.Size = resource.MustParse(c.asked) })
-		repaired := RepairVolume(liveVolume(t, asked, c.live), asked)
+		repaired := RepairVolume(liveVolume(t, asked, c.live), asked, false)
 		switch {
 		case c.want == "" && repaired != nil:
 			t.Errorf("%s: request becomes %s", c.why, repaired.Spec.Resources.Requests.Storage())
@@ -298,7 +298,7 @@ func TestVolumeSizesCompareAsQuantities(t *testing.T) {
 			if diff := cmp.Diff(liveVolume(t, asked, c.want), repaired); diff != "" {
 				t.Errorf("%s:\n%s", c.why, diff)
 			}
-			if RepairVolume(repaired, asked) != nil {
+			if RepairVolume(repaired, asked, false) != nil {
 				t.Errorf("%s: the repaired claim is repaired again", c.why)
 			}
 		}
@@ -314,13 +314,13 @@ func TestRetainDecidesWhoOwnsAVolume(t *testing.T) {
 	dropped := kept.DeepCopy()
 	dropped.OwnerReferences = []metav1.OwnerReference{other, OwnerOf(drop)}
 
-	if RepairVolume(kept, keep) != nil || RepairVolume(dropped, drop) != nil {
+	if RepairVolume(kept, keep, false) != nil || RepairVolume(dropped, drop, false) != nil {
 		t.Error("repaired, and nobody had changed it")
 	}
-	if diff := cmp.Diff(dropped, RepairVolume(kept, drop)); diff != "" {
+	if diff := cmp.Diff(dropped, RepairVolume(kept, drop, false)); diff != "" {
 		t.Errorf("Retain to Delete:\n%s", diff)
 	}
-	if diff := cmp.Diff(kept, RepairVolume(dropped, keep)); diff != "" {
+	if diff := cmp.Diff(kept, RepairVolume(dropped, keep, false)); diff != "" {
 		t.Errorf("Delete to Retain:\n%s", diff)
 	}
 }

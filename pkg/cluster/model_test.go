@@ -1,0 +1,247 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+// From whatever people, nodes and half a pass on stale caches make of a
+// cluster, passes lead to where nothing is left to do, and the status says so
+// and is not written again (F-04). On the way no status contradicts itself
+// (F-03), and no pass takes the last copy of the data.
+func TestPassesConverge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(int32(rapid.IntRange(1, 4).Draw(t, "instances")))
+		lastCopyLost := false
+		t.Repeat(map[string]func(*rapid.T){
+			"":     func(t *rapid.T) { checkStatus(t, w.cluster) },
+			"pass": func(t *rapid.T) { w.catchUp(allKinds...); checkedPass(t, w) },
+			"stale pass": func(t *rapid.T) {
+				w.catchUp(rapid.SliceOfDistinct(rapid.SampledFrom(allKinds), rapid.ID).Draw(t, "kinds")...)
+				checkedPass(t, w)
+			},
+			"kubernetes": func(*rapid.T) { w.kubernetes() },
+			"agents":     func(*rapid.T) { w.agents() },
+			"time":       func(*rapid.T) { w.now = w.now.Add(7 * time.Second) },
+			"settle":     func(*rapid.T) { w.settle() },
+
+			"scale": func(t *rapid.T) {
+				n := rapid.Int32Range(1, 4).Draw(t, "instances")
+				w.edit(func(s *v1.PostgresClusterSpec) { s.Instances = &n })
+			},
+			"set a parameter": func(t *rapid.T) {
+				name := rapid.SampledFrom([]string{"work_mem", "listen_addresses"}).Draw(t, "name")
+				w.edit(func(s *v1.PostgresClusterSpec) {
+					s.Postgres.Parameters = map[string]v1.ParameterValue{name: v1.NewParameter("1MB")}
+				})
+			},
+			"change the template": func(t *rapid.T) {
+				cpu := rapid.SampledFrom([]string{"1", "2"}).Draw(t, "cpu")
+				w.edit(func(s *v1.PostgresClusterSpec) {
+					s.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse(cpu)}
+				})
+			},
+			"grow": func(*rapid.T) {
+				w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Size.Add(resource.MustParse("1Gi")) })
+			},
+			"switch retain": func(t *rapid.T) {
+				retain := rapid.SampledFrom([]v1.RetainPolicy{v1.RetainVolumes, v1.DeleteVolumes}).Draw(t, "retain")
+				w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Retain = retain })
+			},
+
+			"nodes fill up or not":  func(t *rapid.T) { w.full = rapid.Bool().Draw(t, "full") },
+			"cut or reach an agent": func(t *rapid.T) { w.cut[drawInstance(t)] = rapid.Bool().Draw(t, "cut") },
+			"delete a pod":          func(t *rapid.T) { w.remove("Pod", drawInstance(t)) },
+			"evict a pod": func(t *rapid.T) {
+				change(w, drawInstance(t), func(p *corev1.Pod) {
+					p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "the node was low on memory"
+				})
+			},
+			"delete a volume and its pod": func(t *rapid.T) {
+				name := drawInstance(t)
+				w.remove("PersistentVolumeClaim", name)
+				w.remove("Pod", name)
+				lastCopyLost = lastCopyLost || !copiesRemain(w)
+			},
+			"delete any other object": func(t *rapid.T) {
+				kind, name := drawObject(t, w)
+				w.remove(kind, name)
+			},
+			"take an object's labels": func(t *rapid.T) {
+				kind, name := drawObject(t, w)
+				stripped := w.objects[kind][name].DeepCopyObject().(object)
+				stripped.SetLabels(map[string]string{"mine": "yes"})
+				w.store(stripped)
+			},
+			"take a pod's role": func(t *rapid.T) {
+				change(w, drawInstance(t), func(p *corev1.Pod) { delete(p.Labels, specs.RoleLabel) })
+			},
+			"edit a Service's selector": func(t *rapid.T) {
+				name := rapid.SampledFrom([]string{"shop-rw", "shop-ro", "shop-r", "shop-pods"}).Draw(t, "service")
+				change(w, name, func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "mine"} })
+			},
+		})
+
+		w.full = false
+		clear(w.cut)
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Postgres.Parameters = nil })
+		status, settled := w.settle()
+		if !settled {
+			t.Fatalf("still at work: %v\nphase %s\n%v", planned(w), status.Phase, w.cluster.Status.Conditions)
+		}
+		if healthy := status.Phase == v1.PhaseHealthy; healthy == primaryIsLost(w) {
+			t.Errorf("settled as %s; the primary's data is lost: %v\n%+v", status.Phase, !healthy, status)
+		}
+		checkIdle(t, w)
+	})
+}
+
+// checkIdle lets time go by and lists come in another order: nothing may be
+// planned or written. (Listers walk maps, so no two lists have one order.)
+func checkIdle(t *rapid.T, w *world) {
+	before, writes := w.cluster.Status, w.statusWrites
+	for range 3 {
+		w.now = w.now.Add(time.Hour)
+		w.catchUp(allKinds...)
+		_, p, status := w.pass()
+		if len(p.Actions) > 0 {
+			t.Errorf("an idle cluster is changed: %v", p.Actions)
+		}
+		if diff := cmp.Diff(before, status); diff != "" || w.statusWrites != writes {
+			t.Errorf("the status of an idle cluster changes:\n%s", diff)
+		}
+	}
+}
+
+// checkedPass is a pass that must not take the last copy of the data.
+func checkedPass(t *rapid.T, w *world) {
+	had := len(w.data) > 0
+	o, p, status := w.pass()
+	for _, a := range p.Actions {
+		volume, isVolume := a.Object.(*corev1.PersistentVolumeClaim)
+		if a.Verb != Delete || !isVolume {
+			continue
+		}
+		if slices.Contains(p.Members, volume.Name) || volume.Name == o.primaryName() || !o.primaryServes() {
+			t.Errorf("%v, while %q is primary, and serves: %v", a, o.primaryName(), o.primaryServes())
+		}
+	}
+	if had && len(w.data) == 0 {
+		t.Error("the last copy is gone")
+	}
+	w.cluster.Status = status
+}
+
+// checkStatus looks for contradictions.
+func checkStatus(t *rapid.T, c *v1.PostgresCluster) {
+	s := c.Status
+	if s.Phase == "" {
+		return // before the first pass
+	}
+	is := func(kind string) bool { return meta.IsStatusConditionTrue(s.Conditions, kind) }
+	ready := int32(0)
+	for _, m := range s.Members {
+		if m.Ready {
+			ready++
+		}
+	}
+	claims := map[string]bool{
+		"every condition is there":    len(s.Conditions) == 6,
+		"each condition has a reason": !slices.ContainsFunc(s.Conditions, func(c metav1.Condition) bool { return c.Reason == "" }),
+		"each False has a message, unless it is good news": !slices.ContainsFunc(s.Conditions, func(c metav1.Condition) bool {
+			return c.Status == metav1.ConditionFalse && c.Message == "" && c.Reason != v1.ReasonSettled
+		}),
+		"readyInstances counts the ready members":    s.ReadyInstances == ready,
+		"Ready means that a primary takes writes":    !is(v1.ConditionReady) || is(v1.ConditionPrimaryAvailable),
+		"Ready means that every replica streams":     !is(v1.ConditionReady) || is(v1.ConditionReplicating),
+		"Replicating without a replica asked for":    !is(v1.ConditionReplicating) || is(v1.ConditionReady) || s.ReadyInstances >= 1 || *specInstances(s, c) == 1,
+		"Healthy means Ready":                        s.Phase != v1.PhaseHealthy || is(v1.ConditionReady),
+		"Healthy means that nothing is under way":    s.Phase != v1.PhaseHealthy || !is(v1.ConditionProgressing),
+		"Healthy means that the spec is accepted":    s.Phase != v1.PhaseHealthy || is(v1.ConditionSpecAccepted),
+		"Invalid means that the spec is refused":     (s.Phase == v1.PhaseInvalid) == !is(v1.ConditionSpecAccepted),
+		"Unavailable means that no primary writes":   s.Phase != v1.PhaseUnavailable || !is(v1.ConditionPrimaryAvailable),
+		"Creating ends with the first database":      s.Phase != v1.PhaseCreating || s.SystemID == "" && !is(v1.ConditionPrimaryAvailable),
+		"Degraded means that a primary takes writes": s.Phase != v1.PhaseDegraded || is(v1.ConditionPrimaryAvailable),
+		"a primary that takes writes has a name":     !is(v1.ConditionPrimaryAvailable) || s.Primary != "",
+		"members are sorted":                         slices.IsSortedFunc(s.Members, func(a, b v1.MemberStatus) int { return numberOf(a.Name) - numberOf(b.Name) }),
+	}
+	for _, claim := range slices.Sorted(maps.Keys(claims)) {
+		if !claims[claim] {
+			t.Errorf("untrue: %s\n%+v", claim, s)
+		}
+	}
+}
+
+func specInstances(_ v1.PostgresClusterStatus, c *v1.PostgresCluster) *int32 { return c.Spec.Instances }
+
+func numberOf(name string) int {
+	n, _ := specs.InstanceNumber("shop", name)
+	return n
+}
+
+func planned(w *world) []string {
+	texts := []string{}
+	for _, a := range Analyse(w.observe()).Actions {
+		texts = append(texts, a.String())
+	}
+	return texts
+}
+
+func drawInstance(t *rapid.T) string {
+	return fmt.Sprintf("shop-%d", rapid.IntRange(1, 4).Draw(t, "instance"))
+}
+
+// drawObject draws one of the objects that hold no data and are no pod.
+func drawObject(t *rapid.T, w *world) (kind, name string) {
+	all := []string{}
+	for _, kind := range allKinds {
+		if kind == "Pod" || kind == "PersistentVolumeClaim" {
+			continue
+		}
+		for name := range w.objects[kind] {
+			all = append(all, kind+" "+name)
+		}
+	}
+	if len(all) == 0 {
+		t.Skip("there is none yet")
+	}
+	slices.Sort(all)
+	if _, err := fmt.Sscan(rapid.SampledFrom(all).Draw(t, "object"), &kind, &name); err != nil {
+		t.Fatal(err)
+	}
+	return kind, name
+}
+
+func copiesRemain(w *world) bool {
+	for name := range w.objects["PersistentVolumeClaim"] {
+		if volume := w.volume(name); volume.DeletionTimestamp == nil && w.data[volume.UID] != nil {
+			return true
+		}
+	}
+	return len(w.data) == 0
+}
+
+// primaryIsLost says whether the instance that reigns has no data any more: in
+// these days only a person can bring the cluster back.
+func primaryIsLost(w *world) bool {
+	o := w.observe()
+	id, _ := o.systemID()
+	volume := w.volume(o.primaryName())
+	return id != "" && (volume == nil || w.data[volume.UID] == nil)
+}
+
+var _ = ptr.To[int]

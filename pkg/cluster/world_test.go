@@ -1,0 +1,453 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	rbaclisters "k8s.io/client-go/listers/rbac/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/election"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+const testImage = "docker.io/pgop/postgres-operator:1.0"
+
+// world is a model of Kubernetes and of the agents, in memory: as much of both
+// as the operator can tell apart. Nothing happens in it by itself: a test lets
+// the operator, Kubernetes and the agents take their turns.
+type world struct {
+	now     time.Time
+	cluster *v1.PostgresCluster
+	// objects are what the API server holds, cached what the operator's
+	// informers have seen of it; both by kind and name.
+	objects, cached map[string]map[string]object
+	// data is what volumes hold, by the UID of the claim.
+	data map[types.UID]*volumeData
+	// states are the agents' answers, by the UID of the pod.
+	states map[types.UID]instanceapi.State
+
+	// full is set while no pod finds a node; cut are instances whose agents the
+	// operator can't reach.
+	full bool
+	cut  map[string]bool
+
+	serial       int
+	statusWrites int
+}
+
+// volumeData is a database as a volume holds it.
+type volumeData struct {
+	systemID, lastHolder string
+	term                 uint64
+}
+
+var allKinds = []string{"ConfigMap", "EndpointSlice", "Lease", "PersistentVolumeClaim", "Pod", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
+
+func newWorld(instances int32) *world {
+	w := &world{
+		now: time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC),
+		cluster: &v1.PostgresCluster{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "shop", UID: "cluster-1", Generation: 1},
+			Spec: v1.PostgresClusterSpec{
+				Instances: ptr.To(instances),
+				Postgres:  v1.PostgresSpec{Version: 17},
+				Storage:   v1.StorageSpec{Size: resource.MustParse("1Gi")},
+			},
+		},
+		objects: map[string]map[string]object{},
+		data:    map[types.UID]*volumeData{},
+		states:  map[types.UID]instanceapi.State{},
+		cut:     map[string]bool{},
+	}
+	for _, kind := range allKinds {
+		w.objects[kind] = map[string]object{}
+	}
+	w.catchUp(allKinds...)
+	return w
+}
+
+// settledWorld is one in which a cluster of that size has come up.
+func settledWorld(instances int32) *world {
+	w := newWorld(instances)
+	if _, settled := w.settle(); !settled {
+		panic("the cluster did not come up")
+	}
+	return w
+}
+
+// catchUp lets the caches of these kinds see what the API server holds. The
+// informers see only what bears the operator's label.
+func (w *world) catchUp(kinds ...string) {
+	cached := maps.Clone(w.cached)
+	if cached == nil {
+		cached = map[string]map[string]object{}
+	}
+	for _, kind := range kinds {
+		cached[kind] = map[string]object{}
+		for name, o := range w.objects[kind] {
+			if o.GetLabels()[specs.ManagedByLabel] == specs.ManagedBy {
+				cached[kind][name] = o
+			}
+		}
+	}
+	w.cached = cached
+}
+
+func (w *world) listers() Listers {
+	of := func(kind string) cache.Indexer {
+		indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		for _, o := range w.cached[kind] {
+			if err := indexer.Add(o); err != nil {
+				panic(err)
+			}
+		}
+		return indexer
+	}
+	return Listers{
+		Pods:            corelisters.NewPodLister(of("Pod")),
+		Volumes:         corelisters.NewPersistentVolumeClaimLister(of("PersistentVolumeClaim")),
+		Services:        corelisters.NewServiceLister(of("Service")),
+		Secrets:         corelisters.NewSecretLister(of("Secret")),
+		ConfigMaps:      corelisters.NewConfigMapLister(of("ConfigMap")),
+		ServiceAccounts: corelisters.NewServiceAccountLister(of("ServiceAccount")),
+		Roles:           rbaclisters.NewRoleLister(of("Role")),
+		RoleBindings:    rbaclisters.NewRoleBindingLister(of("RoleBinding")),
+		Leases:          coordinationlisters.NewLeaseLister(of("Lease")),
+		EndpointSlices:  discoverylisters.NewEndpointSliceLister(of("EndpointSlice")),
+	}
+}
+
+// fetch is how the operator asks an agent.
+func (w *world) fetch(_ context.Context, _ *corev1.Secret, pod *corev1.Pod, _ string) (instanceapi.State, error) {
+	if w.cut[pod.Name] {
+		return instanceapi.State{}, errors.New("no answer")
+	}
+	state, found := w.states[pod.UID]
+	if !found {
+		return instanceapi.State{}, errors.New("connection refused")
+	}
+	return state, nil
+}
+
+func (w *world) observe() Observation {
+	o, err := observe(context.Background(), w.listers(), w, w.cluster, testImage, w.now)
+	if err != nil {
+		panic(err)
+	}
+	return o
+}
+
+// pass is one of the operator's, on caches as they are.
+func (w *world) pass() (Observation, Plan, v1.PostgresClusterStatus) {
+	o := w.observe()
+	p := Analyse(o)
+	var failures []Failure
+	for _, action := range p.Actions {
+		if err := w.apply(action); err != nil {
+			failures = append(failures, Failure{Action: action, Reason: v1.ReasonNameConflict, Err: err})
+		}
+	}
+	status := Status(o, p, failures)
+	if !equality.Semantic.DeepEqual(w.cluster.Status, status) {
+		w.cluster = w.cluster.DeepCopy()
+		w.cluster.Status = status
+		w.statusWrites++
+	}
+	return o, p, status
+}
+
+// apply does what an API server does with an action of act.go.
+func (w *world) apply(a Action) error {
+	kind, name := kindOf(a.Object), a.Object.GetName()
+	live := w.objects[kind][name]
+	switch a.Verb {
+	case Create:
+		if live == nil {
+			w.store(w.born(a.Object))
+			return nil
+		}
+		own := actor{owner: w.cluster.UID}
+		if !own.isOurs(live) {
+			return conflict(live)
+		}
+		if relabelled := own.relabel(live, a.Object); relabelled != nil {
+			w.store(relabelled)
+		}
+	case Update:
+		if live != nil && live.GetResourceVersion() == a.Object.GetResourceVersion() {
+			w.store(a.Object.DeepCopyObject().(object))
+		}
+	case Delete:
+		if live != nil && live.GetUID() == a.Object.GetUID() {
+			w.remove(kind, name)
+		}
+	}
+	return nil
+}
+
+// born is a new object as the API server keeps it.
+func (w *world) born(o object) object {
+	o = o.DeepCopyObject().(object)
+	w.serial++
+	o.SetUID(types.UID(fmt.Sprintf("%s-%d", strings.ToLower(kindOf(o)), w.serial)))
+	o.SetCreationTimestamp(metav1.NewTime(w.now))
+	switch o := o.(type) {
+	case *corev1.Service:
+		o.Spec.SessionAffinity = corev1.ServiceAffinityNone
+		o.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	case *corev1.PersistentVolumeClaim:
+		o.Spec.StorageClassName = ptr.To("standard")
+		o.Status.Phase = corev1.ClaimPending
+	case *corev1.Pod:
+		// A webhook has its way with every pod (F-05).
+		o.Annotations["webhook.example.com/seen"] = "true"
+		o.Spec.Containers[0].Image = "mirror.example.com/" + o.Spec.Containers[0].Image
+		o.Spec.Containers = append(o.Spec.Containers, corev1.Container{Name: "mesh"})
+		o.Status.Phase = corev1.PodPending
+	}
+	return o
+}
+
+// store writes o as a new version.
+func (w *world) store(o object) {
+	w.serial++
+	o.SetResourceVersion(fmt.Sprint(w.serial))
+	w.objects[kindOf(o)][o.GetName()] = o
+}
+
+// change edits a stored object, if it is there.
+func change[T object](w *world, name string, edit func(T)) {
+	var none T
+	kind := kindOf(none)
+	if live, found := w.objects[kind][name]; found {
+		o := live.DeepCopyObject().(T)
+		edit(o)
+		w.store(o)
+	}
+}
+
+// remove deletes an object: pods take their time to stop, claims stay as long
+// as a pod uses them.
+func (w *world) remove(kind, name string) {
+	live := w.objects[kind][name]
+	if live == nil {
+		return
+	}
+	if kind != "Pod" && kind != "PersistentVolumeClaim" {
+		delete(w.objects[kind], name)
+		return
+	}
+	if live.GetDeletionTimestamp() == nil {
+		leaving := live.DeepCopyObject().(object)
+		leaving.SetDeletionTimestamp(ptr.To(metav1.NewTime(w.now)))
+		w.store(leaving)
+	}
+}
+
+func (w *world) pod(name string) *corev1.Pod {
+	pod, _ := w.objects["Pod"][name].(*corev1.Pod)
+	return pod
+}
+
+func (w *world) volume(name string) *corev1.PersistentVolumeClaim {
+	volume, _ := w.objects["PersistentVolumeClaim"][name].(*corev1.PersistentVolumeClaim)
+	return volume
+}
+
+func (w *world) lease() *coordinationv1.Lease {
+	lease, _ := w.objects["Lease"]["shop"].(*coordinationv1.Lease)
+	return lease
+}
+
+// kubernetes lets the scheduler, the kubelets and the controllers take a step
+// with every pod and claim.
+func (w *world) kubernetes() {
+	for _, name := range slices.Sorted(maps.Keys(w.objects["Pod"])) {
+		w.stepPod(name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.objects["PersistentVolumeClaim"])) {
+		volume := w.volume(name)
+		switch {
+		case volume.DeletionTimestamp != nil && w.pod(name) == nil:
+			delete(w.objects["PersistentVolumeClaim"], name)
+			delete(w.data, volume.UID)
+		case volume.Status.Phase == corev1.ClaimBound && volume.Status.Capacity.Storage().Cmp(*volume.Spec.Resources.Requests.Storage()) < 0:
+			change(w, name, func(v *corev1.PersistentVolumeClaim) {
+				v.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: *v.Spec.Resources.Requests.Storage()}
+			})
+		}
+	}
+}
+
+func (w *world) stepPod(name string) {
+	pod, volume := w.pod(name), w.volume(name)
+	switch {
+	case pod.DeletionTimestamp != nil:
+		delete(w.objects["Pod"], name)
+		delete(w.states, pod.UID)
+	case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
+	case pod.Spec.NodeName == "" && (volume == nil || volume.DeletionTimestamp != nil):
+		w.unschedulable(name, fmt.Sprintf("persistentvolumeclaim %q not found", name))
+	case pod.Spec.NodeName == "" && w.full:
+		w.unschedulable(name, "0/3 nodes are available: 3 Insufficient cpu.")
+	case pod.Spec.NodeName == "":
+		change(w, name, func(p *corev1.Pod) {
+			p.Spec.NodeName = "node-" + name[len(name)-1:]
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
+		})
+		change(w, name, func(v *corev1.PersistentVolumeClaim) {
+			v.Status.Phase = corev1.ClaimBound
+			v.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: *v.Spec.Resources.Requests.Storage()}
+		})
+	case pod.Status.Phase == corev1.PodPending:
+		if volume != nil && w.objects["Secret"][specs.TLSSecret(name)] != nil {
+			change(w, name, func(p *corev1.Pod) {
+				p.Status.Phase = corev1.PodRunning
+				p.Status.PodIP = "10.0.0." + name[len(name)-1:]
+				p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: specs.PostgresContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+			})
+		}
+	default:
+		w.probe(name, w.states[pod.UID].Ready)
+	}
+}
+
+func (w *world) unschedulable(name, message string) {
+	if c := w.pod(name).Status.Conditions; len(c) > 0 && c[0].Message == message {
+		return
+	}
+	change(w, name, func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message}}
+	})
+}
+
+func (w *world) probe(name string, ready bool) {
+	status := corev1.ConditionFalse
+	if ready {
+		status = corev1.ConditionTrue
+	}
+	conditions := w.pod(name).Status.Conditions
+	if len(conditions) == 2 && conditions[1].Status == status {
+		return
+	}
+	change(w, name, func(p *corev1.Pod) {
+		p.Status.Conditions = append(p.Status.Conditions[:1], corev1.PodCondition{Type: corev1.PodReady, Status: status})
+	})
+}
+
+// agents lets every agent take a step.
+func (w *world) agents() {
+	for _, name := range slices.Sorted(maps.Keys(w.objects["Pod"])) {
+		if pod := w.pod(name); pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
+			w.states[pod.UID] = w.stepAgent(pod)
+		}
+	}
+}
+
+// stepAgent is the part of an agent that the operator sees.
+func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
+	s := instanceapi.State{Instance: pod.Name, PodUID: string(pod.UID), Inspected: true}
+	volume, lease := w.volume(pod.Name), w.lease()
+	configMap, _ := w.objects["ConfigMap"]["shop-config"].(*corev1.ConfigMap)
+	if volume == nil || lease == nil || configMap == nil {
+		before := w.states[pod.UID] // what it does needs none of them
+		before.Instance, before.PodUID = s.Instance, s.PodUID
+		if before.Phase == "" {
+			before.Phase, before.Message = instanceapi.PhaseWaiting, "the cluster's objects are not there yet"
+		}
+		return before
+	}
+	config, err := instanceapi.ParseConfig(configMap.Data[instanceapi.ConfigKey])
+	if err != nil {
+		panic(err)
+	}
+	record, holder := Observation{Lease: lease}.record()
+	data := w.data[volume.UID]
+	switch {
+	case data != nil:
+	case record.IsEmpty() && config.SystemID == "" && config.Bootstrap.Instance == pod.Name:
+		w.serial++
+		data = &volumeData{systemID: fmt.Sprint(7432000000000000000 + w.serial), lastHolder: pod.Name}
+		w.data[volume.UID] = data
+	case !record.IsEmpty() && holder.Instance != pod.Name && w.primaryAnswers(holder) && slices.Contains(config.Members, pod.Name):
+		data = &volumeData{systemID: record.SystemID, lastHolder: holder.Instance, term: record.Term}
+		w.data[volume.UID] = data
+	default:
+		s.Phase, s.Message = instanceapi.PhaseWaiting, "there is no data to clone"
+		return s
+	}
+	s.HasData, s.SystemID, s.ServerVersion, s.Timeline = true, data.systemID, "17.6", 1
+	s.Phase, s.ConfigHash = instanceapi.PhaseRunning, configHash(Observation{ConfigMap: configMap})
+	me := election.Holder{Instance: pod.Name, PodUID: string(pod.UID)}
+	if holder.Instance == pod.Name || record.IsEmpty() && data.lastHolder == pod.Name {
+		if holder != me {
+			data.term++
+			change(w, "shop", func(l *coordinationv1.Lease) {
+				l.Spec.HolderIdentity = ptr.To(me.String())
+				metav1.SetMetaDataAnnotation(&l.ObjectMeta, election.RecordAnnotation, election.Record{Term: data.term, SystemID: data.systemID}.String())
+			})
+		}
+		data.lastHolder = pod.Name
+		s.Role, s.Ready = instanceapi.RolePrimary, true
+		return s
+	}
+	s.Role = instanceapi.RoleReplica
+	s.Streaming = w.primaryAnswers(holder) && slices.Contains(config.Members, pod.Name)
+	s.Ready = s.Streaming
+	if !s.Ready {
+		s.Message = "waiting for the primary"
+	}
+	return s
+}
+
+func (w *world) primaryAnswers(holder election.Holder) bool {
+	pod := w.pod(holder.Instance)
+	return pod != nil && string(pod.UID) == holder.PodUID && w.states[pod.UID].Role == instanceapi.RolePrimary
+}
+
+// settle lets everybody take turns until nothing happens any more, and returns
+// the status; false if it does not come to that.
+func (w *world) settle() (v1.PostgresClusterStatus, bool) {
+	const rounds, quiet = 60, 3
+	still := 0
+	for range rounds {
+		before := w.serial
+		w.catchUp(allKinds...)
+		_, p, status := w.pass()
+		w.kubernetes()
+		w.agents()
+		w.now = w.now.Add(time.Second)
+		if still++; len(p.Actions) > 0 || w.serial != before {
+			still = 0
+		}
+		if still == quiet {
+			return status, true
+		}
+	}
+	return w.cluster.Status, false
+}
+
+// edit changes the spec, as a user does.
+func (w *world) edit(change func(*v1.PostgresClusterSpec)) {
+	w.cluster = w.cluster.DeepCopy()
+	change(&w.cluster.Spec)
+	w.cluster.Generation++
+}
