@@ -303,6 +303,15 @@ endpoints:
 	}
 }
 
+// silenceTable is the packet filter table of a node without power.
+const silenceTable = "silence"
+
+// silenceRules let no packet in or out.
+const silenceRules = `add table ip ` + silenceTable + `
+add chain ip ` + silenceTable + ` in { type filter hook prerouting priority raw; policy drop; }
+add chain ip ` + silenceTable + ` out { type filter hook postrouting priority raw; policy drop; }
+`
+
 // partitionRules drop, in the network namespace of one side, all packets from
 // and to the other. Conditions on source and destination, behind the address
 // translation of Services, catch every way around.

@@ -34,14 +34,15 @@ func (n node) isCut() bool {
 	return err != nil || link.Flags&net.FlagUp == 0
 }
 
-// rerouteServices keeps Services in reach of the machine while one node is cut.
+// rerouteServices keeps Services in reach of the machine while one node is out of
+// reach.
 func (c *cluster) rerouteServices(ctx context.Context) error {
 	record, err := c.readRecord()
 	if err != nil {
 		return err
 	}
 	for _, n := range c.nodes(record.Nodes) {
-		if !n.isCut() {
+		if !n.isCut() && n.process().runs() {
 			return routeServices(ctx, n)
 		}
 	}
@@ -53,16 +54,21 @@ func (c *cluster) rerouteServices(ctx context.Context) error {
 func (n node) pause() error  { return freezeCgroup(n.cgroup(), true) }
 func (n node) resume() error { return freezeCgroup(n.cgroup(), false) }
 
+// stop is a power cut.
+func (n node) stop(ctx context.Context) error {
+	if err := n.powerOff(ctx); err != nil {
+		return err
+	}
+	return n.cluster.rerouteServices(ctx)
+}
+
 // restart is a power cycle. It does not mend the network, and a paused node runs
 // afterwards.
 func (n node) restart(ctx context.Context) error {
-	if err := n.powerOff(); err != nil {
+	if err := n.powerOff(ctx); err != nil {
 		return err
 	}
-	if err := n.forgetBoot(ctx); err != nil {
-		return err
-	}
-	return n.start()
+	return n.start(ctx)
 }
 
 // peer is one side of a partition: a node, or the API server.

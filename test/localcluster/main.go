@@ -174,9 +174,9 @@ func (c *cluster) nodeCommand(ctx context.Context, r record, args []string) erro
 	case "resume":
 		return n.resume()
 	case "stop":
-		return n.powerOff()
+		return n.stop(ctx)
 	case "start":
-		return n.start()
+		return n.start(ctx)
 	case "restart":
 		return n.restart(ctx)
 	}

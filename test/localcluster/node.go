@@ -41,7 +41,7 @@ func (n node) configure(kube string, snapshots []bind) error {
 }
 
 // start powers the node on. It returns before the node is ready.
-func (n node) start() error {
+func (n node) start(ctx context.Context) error {
 	if n.process().runs() {
 		return nil
 	}
@@ -52,25 +52,30 @@ func (n node) start() error {
 	if err := makeCgroup(n.systemCgroup()); err != nil {
 		return err
 	}
+	if err := n.forgetBoot(ctx); err != nil {
+		return err
+	}
 	cmd := exec.Command("nsenter", "--net="+filepath.Join(netnsDir, n.netns()),
 		n.cluster.self(), "node-init", n.dir("config", "node.json"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
 	return n.process().start(cmd)
 }
 
-// powerOff ends everything on the node at once. Its cable and its disks stay.
-func (n node) powerOff() error {
-	pid := n.process().pid()
-	if pid != 0 {
-		if err := n.process().signal(syscall.SIGKILL); err != nil {
-			return err
-		}
+// powerOff ends everything on the node at once, and silently: peers hear neither
+// of the end of their connections nor, afterwards, that nobody listens. The
+// node's cable and its disks stay.
+func (n node) powerOff(ctx context.Context) error {
+	if err := n.nft(ctx, silenceRules); err != nil {
+		return fmt.Errorf("power off %s: %w", n.name(), err)
+	}
+	if err := n.process().signal(syscall.SIGKILL); err != nil {
+		return err
 	}
 	if err := n.clearCgroup(); err != nil {
 		return err
 	}
 	if !n.process().awaitEnd(endLimit) {
-		return fmt.Errorf("power off %s: process %d is still there", n.name(), pid)
+		return fmt.Errorf("power off %s: process %d is still there", n.name(), n.process().pid())
 	}
 	return nil
 }
@@ -83,14 +88,17 @@ func (n node) clearCgroup() error {
 	return removeCgroup(n.cgroup())
 }
 
-// forgetBoot removes what does not outlast a power cut on a real machine: the
-// packet filter.
+// forgetBoot ends the silence of a node without power, and removes what no power
+// cut leaves on a real machine: the packet filter of Services and the connections
+// that it tracks. Partitions are not the node's.
 func (n node) forgetBoot(ctx context.Context) error {
-	for _, family := range []string{"ip", "ip6"} {
-		err := n.nft(ctx, fmt.Sprintf("add table %[1]s kube-proxy\ndelete table %[1]s kube-proxy\n", family))
-		if err != nil {
+	for _, table := range []string{"ip " + silenceTable, "ip kube-proxy", "ip6 kube-proxy"} {
+		if err := n.nft(ctx, fmt.Sprintf("add table %[1]s\ndelete table %[1]s\n", table)); err != nil {
 			return fmt.Errorf("reset %s: %w", n.name(), err)
 		}
+	}
+	if err := run(ctx, "", "nsenter", "--net="+filepath.Join(netnsDir, n.netns()), "conntrack", "--flush"); err != nil {
+		return fmt.Errorf("reset %s: %w", n.name(), err)
 	}
 	return nil
 }

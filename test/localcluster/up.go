@@ -282,7 +282,7 @@ func (c *cluster) startAll(ctx context.Context, want, have record, nodes []node,
 				return err
 			}
 		}
-		started, err := c.startNodes(nodes)
+		started, err := c.startNodes(ctx, nodes)
 		if err != nil {
 			return err
 		}
@@ -313,7 +313,7 @@ func (c *cluster) startKube(kube string, argv []string) error {
 }
 
 // startNodes starts the nodes that do not run, and returns when it did.
-func (c *cluster) startNodes(nodes []node) (map[string]time.Time, error) {
+func (c *cluster) startNodes(ctx context.Context, nodes []node) (map[string]time.Time, error) {
 	started := map[string]time.Time{}
 	errs := make([]error, len(nodes))
 	var wg sync.WaitGroup
@@ -322,7 +322,7 @@ func (c *cluster) startNodes(nodes []node) (map[string]time.Time, error) {
 			continue
 		}
 		started[n.name()] = time.Now()
-		wg.Go(func() { errs[i] = n.start() })
+		wg.Go(func() { errs[i] = n.start(ctx) })
 	}
 	wg.Wait()
 	return started, errors.Join(errs...)
