@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -145,12 +146,22 @@ func (l *Loop) pass(ctx context.Context) (time.Duration, error) {
 	return plan.RecheckAfter, failuresError(failures)
 }
 
+// carryOut runs the plan's actions, each stage at once, and returns those that
+// failed, in the plan's order.
 func (l *Loop) carryOut(ctx context.Context, c *v1.PostgresCluster, plan Plan) []Failure {
 	a := actor{client: l.Kube, owner: l.uid}
+	outcomes := make([]*Failure, len(plan.Actions))
+	for _, stage := range stagesOf(plan.Actions) {
+		var all sync.WaitGroup
+		for _, n := range stage {
+			all.Go(func() { outcomes[n] = a.act(ctx, plan.Actions[n]) })
+		}
+		all.Wait()
+	}
 	var failures []Failure
-	for _, action := range plan.Actions {
-		if failure := a.act(ctx, action); failure != nil {
-			failures = append(failures, *failure)
+	for n, action := range plan.Actions {
+		if outcomes[n] != nil {
+			failures = append(failures, *outcomes[n])
 			continue
 		}
 		if action.Reason != "" {

@@ -4,14 +4,16 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Plan is what a pass decided.
 type Plan struct {
-	// Actions run in order. One that fails does not stop the others: they are
-	// independent, or the API server refuses what comes too early.
+	// Actions run in stages, see stagesOf. One that fails does not stop the
+	// others: they are independent, or the API server refuses what comes too
+	// early.
 	Actions []Action
 	// Members are the names of the instances that the cluster shall have,
 	// sorted by number.
@@ -54,6 +56,24 @@ type Action struct {
 // String names the action in logs and failures.
 func (a Action) String() string {
 	return fmt.Sprintf("%s %s %s", a.Verb, kindOf(a.Object), a.Object.GetName())
+}
+
+// stagesOf sorts actions, by their index, into stages that run one after the
+// other, while the actions of a stage run at once: a pod is refused without its
+// ServiceAccount, and put off by the scheduler without its volume.
+func stagesOf(actions []Action) [][]int {
+	stages := make([][]int, 3)
+	for n, action := range actions {
+		stage := 1
+		switch action.Object.(type) {
+		case *corev1.ServiceAccount:
+			stage = 0
+		case *corev1.Pod:
+			stage = 2
+		}
+		stages[stage] = append(stages[stage], n)
+	}
+	return stages
 }
 
 // Failure is an action that failed.
