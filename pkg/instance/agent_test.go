@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -209,14 +210,17 @@ func TestConfigurationIsAppliedOrHeldBack(t *testing.T) {
 		t.Errorf("work_mem is %s", got)
 	}
 	// What only a start can refuse is taken back at the start.
-	w.apply(func() { w.conf["shared_buffers"] = "4TB" })
+	w.apply(func() { w.conf["shared_preload_libraries"] = "no_such_library" })
 	p.waitFor("a parameter that waits for a restart", func(s instanceapi.State) bool {
-		return len(s.PendingRestart) == 1 && s.PendingRestart[0] == "shared_buffers"
+		return slices.Contains(s.PendingRestart, "shared_preload_libraries")
 	})
 	p.stop()
 	p = w.start("shop-1", "127.0.0.11")
-	if state := p.waitFor("ready with less memory", isReady); state.ConfigError == "" {
+	if state := p.waitFor("ready without it", isReady); !strings.Contains(state.ConfigError, "no_such_library") {
 		t.Errorf("state: %+v", state)
+	}
+	if got := p.query("SHOW max_connections"); got != "30" {
+		t.Errorf("max_connections is %s, and its restart has come", got)
 	}
 }
 

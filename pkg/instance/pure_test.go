@@ -1,0 +1,131 @@
+package instance
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/lib/pq"
+
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+)
+
+func TestPlanSlots(t *testing.T) {
+	have := []slot{
+		{Name: "shop_1"},                     // the primary's own, from when it was a replica
+		{Name: "shop_2", Active: true},       // in use
+		{Name: "shop_3", Lost: true},         // of a member, useless
+		{Name: "shop_5"},                     // of one that has gone
+		{Name: "shop_6", Active: true},       // of one that is going
+		{Name: "debezium"}, {Name: "shop_x"}, // of users
+	}
+	drop, create := planSlots("shop", "shop-1", []string{"shop-1", "shop-2", "shop-3", "shop-4"}, have)
+	if diff := cmp.Diff([]string{"shop_1", "shop_3", "shop_5"}, drop); diff != "" {
+		t.Error("drop:", diff)
+	}
+	if diff := cmp.Diff([]string{"shop_3", "shop_4"}, create); diff != "" {
+		t.Error("create:", diff)
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	now := time.Now()
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	cases := []struct {
+		why  string
+		r    readiness
+		want bool
+	}{
+		{"no server", readiness{Role: instanceapi.RoleNone}, false},
+		{"a primary that reigns", readiness{Role: instanceapi.RolePrimary, Answers: true, Reigns: true}, true},
+		{"a primary without the Lease", readiness{Role: instanceapi.RolePrimary, Answers: true}, false},
+		{"a primary that is silent", readiness{Role: instanceapi.RolePrimary, Reigns: true}, false},
+		{"a replica that streams", readiness{Role: instanceapi.RoleReplica, Answers: true, StreamedAt: now, RenewedAt: now}, true},
+		{"a replica that streamed a moment ago",
+			readiness{Role: instanceapi.RoleReplica, Answers: true, StreamedAt: ago(2 * time.Second), RenewedAt: now}, true},
+		{"a replica that no longer streams from a living primary",
+			readiness{Role: instanceapi.RoleReplica, Answers: true, StreamedAt: ago(6 * time.Second), RenewedAt: now}, false},
+		{"a replica that streamed as long as there was a primary",
+			readiness{Role: instanceapi.RoleReplica, Answers: true, StreamedAt: ago(6 * time.Second), RenewedAt: ago(5 * time.Second)}, true},
+		{"a replica that has never streamed",
+			readiness{Role: instanceapi.RoleReplica, Answers: true, RenewedAt: now}, false},
+		{"a replica without a primary for long",
+			readiness{Role: instanceapi.RoleReplica, Answers: true, RenewedAt: ago(11 * time.Second)}, true},
+	}
+	for _, c := range cases {
+		if got := c.r.isReady(now); got != c.want {
+			t.Errorf("%s: ready is %v", c.why, got)
+		}
+	}
+}
+
+func TestExplainSQL(t *testing.T) {
+	cases := []struct{ why, item, want string }{
+		{"a line of many", "SELECT 1;\n  SELEC é 2;\n", `sql[3]: line 2: ERROR: wrong: "SELEC é 2;"`},
+		{"a command of psql", "SELECT 1;\n\\connect app x", `sql[3]: line 2: \connect is a command of psql and not SQL; only SQL can be used here: "\\connect app x"`},
+	}
+	for _, c := range cases {
+		position := map[string]string{"a line of many": "13", "a command of psql": "11"}[c.why]
+		got := explainSQL(3, c.item, &pq.Error{Severity: "ERROR", Code: "42601", Message: "wrong", Position: position})
+		if !strings.HasSuffix(got.Error(), c.want) {
+			t.Errorf("%s: got %v, want %s", c.why, got, c.want)
+		}
+	}
+	got := explainSQL(0, "SELECT f()", &pq.Error{Severity: "ERROR", Message: "no", Hint: "try", Where: "PL\nline 2"}).Error()
+	if want := `spec.bootstrap.initdb.sql[0]: ERROR: no; HINT: try; CONTEXT: PL; line 2: in "SELECT f()"`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if other := errors.New("gone"); !errors.Is(explainSQL(0, "", other), other) {
+		t.Error("an error of another kind is lost")
+	}
+}
+
+func TestLastWords(t *testing.T) {
+	cases := []struct{ why, log, want string }{
+		{"nothing said", "2026-11-28 01:00:00 UTC [1] LOG:  starting\n", ""},
+		{"the last FATAL with its hint", `2026-11-28 01:00:00 UTC [1] FATAL:  old
+2026-11-28 01:00:00 UTC [1] FATAL:  could not map memory
+2026-11-28 01:00:00 UTC [1] HINT:  use less
+2026-11-28 01:00:00 UTC [1] LOG:  database system is shut down
+`, "FATAL: could not map memory; HINT: use less"},
+		{"what is wrong with a file", `x LOG:  invalid address
+x CONTEXT:  line 6 of configuration file "/a/pg_hba.conf"
+x FATAL:  could not load pg_hba.conf
+`, `invalid address (line 6 of configuration file "/a/pg_hba.conf"); FATAL: could not load pg_hba.conf`},
+	}
+	for _, c := range cases {
+		if got := lastWords(c.log); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.why, got, c.want)
+		}
+	}
+}
+
+func TestBackoffGrowsToALimit(t *testing.T) {
+	last := time.Duration(0)
+	for failures := 1; failures < 100; failures++ {
+		d := backoff(failures)
+		if d < last || d <= 0 || d > 15*time.Second {
+			t.Fatalf("after %d failures %v, before %v", failures, d, last)
+		}
+		last = d
+	}
+}
+
+func TestConnInfoHasNoPassword(t *testing.T) {
+	o := Options{Instance: "shop-2", RunDir: "/run/postgresql", TLSDir: "/tls", Port: 5432}
+	text := renderInstance(o, upstream{Instance: "shop-1", Address: "10.0.0.1"})
+	for _, part := range []string{"hostaddr=''10.0.0.1''", "host=''shop-1''", "application_name=''shop-2''", "sslmode=''verify-full''",
+		"passfile=''/run/postgresql/replication.pgpass''", "primary_slot_name = 'shop_2'"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %s in %s", part, text)
+		}
+	}
+	if strings.Contains(text, "password=") {
+		t.Error("a password is in the file")
+	}
+	if got := renderInstance(o, upstream{}); strings.Contains(got, "host") {
+		t.Errorf("a primary has an upstream: %s", got)
+	}
+}

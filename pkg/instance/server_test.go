@@ -1,0 +1,121 @@
+package instance
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/pki"
+)
+
+// idleAgent is an agent that does not run, with its API on the returned address.
+func idleAgent(t *testing.T, ca pki.Pair) (*Agent, string) {
+	t.Helper()
+	dir := t.TempDir()
+	port := freePort(t)
+	o := Options{Cluster: "shop", Instance: "shop-1", Namespace: "test", PodUID: "u", PodIP: "127.0.0.1", Major: 17, Mount: dir,
+		RunDir: dir, SecretsDir: dir, TLSDir: dir, ProbeListen: "127.0.0.1:0",
+		APIListen: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Port: 5432}
+	issue(t, ca, o)
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	a, err := New(o, newFakeKubernetes(), logrus.NewEntry(log), io.Discard)
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	must(t, a.listen(ctx, &group))
+	t.Cleanup(func() { cancel(); group.Wait() })
+	return a, o.APIListen
+}
+
+func issue(t *testing.T, ca pki.Pair, o Options) {
+	t.Helper()
+	leaf, err := ca.NewLeaf(o.Instance, []string{o.Instance}, time.Now())
+	must(t, err)
+	for name, content := range map[string][]byte{"ca.crt": ca.Cert, "tls.crt": leaf.Cert, "tls.key": leaf.Key} {
+		must(t, os.WriteFile(o.tls(name), content, 0o600))
+	}
+}
+
+func askAs(t *testing.T, ca pki.Pair, name, address string) (instanceapi.State, error) {
+	t.Helper()
+	config, err := ca.ClientConfig(time.Now())
+	must(t, err)
+	config.ServerName = "shop-1"
+	if name != instanceapi.OperatorName {
+		leaf, err := ca.NewLeaf(name, nil, time.Now())
+		must(t, err)
+		pair, err := tls.X509KeyPair(leaf.Cert, leaf.Key)
+		must(t, err)
+		config.Certificates = []tls.Certificate{pair}
+	}
+	client := instanceapi.NewClient(config)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return client.State(ctx, address)
+}
+
+func TestOnlyTheOperatorIsAnswered(t *testing.T) {
+	ca, err := pki.NewAuthority("shop", time.Now())
+	must(t, err)
+	agent, address := idleAgent(t, ca)
+	state, err := askAs(t, ca, instanceapi.OperatorName, address)
+	must(t, err)
+	if state.Instance != "shop-1" || state.PodUID != "u" || state.VolumeSize == 0 {
+		t.Errorf("state: %+v", state)
+	}
+	if _, err := askAs(t, ca, "shop-2", address); err == nil {
+		t.Error("another instance is answered")
+	}
+	stranger, err := pki.NewAuthority("stranger", time.Now())
+	must(t, err)
+	if _, err := askAs(t, stranger, instanceapi.OperatorName, address); err == nil {
+		t.Error("another authority's operator is answered")
+	}
+	// A new certificate and authority are in use from the next handshake on.
+	time.Sleep(10 * time.Millisecond) // files have times
+	issue(t, stranger, agent.options)
+	if _, err := askAs(t, stranger, instanceapi.OperatorName, address); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProbes(t *testing.T) {
+	ca, err := pki.NewAuthority("shop", time.Now())
+	must(t, err)
+	agent, _ := idleAgent(t, ca)
+	get := func(path string) int {
+		recorder := httptest.NewRecorder()
+		agent.probeHandler().ServeHTTP(recorder, httptest.NewRequest("GET", path, strings.NewReader("")))
+		return recorder.Code
+	}
+	if got := get("/healthz"); got != 503 {
+		t.Errorf("a loop that has never run is healthy: %d", got)
+	}
+	agent.beat.Store(time.Now().UnixNano())
+	if got := get("/healthz"); got != 200 {
+		t.Errorf("a loop that runs is not healthy: %d", got)
+	}
+	if got := get("/readyz"); got != 503 {
+		t.Errorf("an instance without a server is ready: %d", got)
+	}
+	agent.status.update(func(s *instanceapi.State) { s.Ready = true })
+	if got := get("/readyz"); got != 200 {
+		t.Errorf("a ready instance is not: %d", got)
+	}
+	if got := get("/v1/state"); got != 404 {
+		t.Errorf("the probes' port shows the state: %d", got)
+	}
+}
