@@ -95,6 +95,36 @@ func TestPeers(t *testing.T) {
 	}
 }
 
+func TestMisfit(t *testing.T) {
+	c := &cluster{apiOnly: true} // no network to look for
+	whole := record{Nodes: 3, Boot: "today", Fingerprint: "f", Archives: "a", Complete: true}
+	with := func(change func(*record)) record {
+		r := whole
+		change(&r)
+		return r
+	}
+	tests := map[string]struct {
+		have record
+		want string
+	}{
+		"nothing has changed":       {whole, ""},
+		"images are loaded":         {with(func(r *record) { r.Archives = "b" }), ""},
+		"the provisioner restarts":  {with(func(r *record) { r.Programs.Provisioner = "other" }), ""},
+		"there is none":             {record{}, "it was left unfinished"},
+		"up was killed":             {with(func(r *record) { r.Complete = false }), "it was left unfinished"},
+		"etcd did not sync to disk": {with(func(r *record) { r.Boot = "yesterday" }), "the machine was started anew"},
+		"other nodes":               {with(func(r *record) { r.Nodes = 5 }), "it has 5 nodes"},
+		"other configuration":       {with(func(r *record) { r.Fingerprint = "g" }), "its programs or their configuration have changed"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := c.misfit(test.have, whole, nil); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 func TestParsePartitionTables(t *testing.T) {
 	got := parsePartitionTables("table ip kube-proxy\ntable ip partition-node-3\ntable ip partition-apiserver\n")
 	if want := []string{"partition-apiserver", "partition-node-3"}; !reflect.DeepEqual(got, want) {

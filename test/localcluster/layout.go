@@ -80,6 +80,14 @@ func envOr(name, value string) string {
 	return value
 }
 
+// usualNodes is how many nodes a cluster has if nobody asks for another number.
+func (c *cluster) usualNodes() int {
+	if c.apiOnly {
+		return 0
+	}
+	return 3
+}
+
 func (c *cluster) path(elements ...string) string {
 	return filepath.Join(append([]string{c.state}, elements...)...)
 }

@@ -15,7 +15,8 @@ import (
 
 const usage = `usage: localcluster COMMAND
 
-  up [--nodes 3]               start the cluster, or repair it and heal all faults
+  up [--nodes N]               start the cluster with 3 nodes or N, or repair the
+                               one that runs and heal all faults
   down                         remove it, and nothing else
   status                       what runs, where logs and files are
   kubeconfig                   print the path of the administrator's kubeconfig
@@ -131,15 +132,12 @@ func command(ctx context.Context, args []string) error {
 
 func (c *cluster) upCommand(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("up", flag.ContinueOnError)
-	count := flags.Int("nodes", 3, "number of nodes")
+	count := flags.Int("nodes", 0, "number of nodes; 0 is as many as there are, else 3")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() > 0 || *count < 1 || *count > maxNodes {
-		return fmt.Errorf("up: want 1 to %d nodes and no further arguments", maxNodes)
-	}
-	if c.apiOnly {
-		*count = 0
+	if flags.NArg() > 0 || *count < 0 || *count > maxNodes || c.apiOnly && *count > 0 {
+		return fmt.Errorf("up: want 1 to %d nodes, none with --api-only, and no further arguments", maxNodes)
 	}
 	p := progress{out: os.Stderr}
 	if err := c.up(ctx, *count, p); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -78,7 +79,8 @@ func (c *cluster) writeRecord(r record) error {
 func (c *cluster) self() string { return c.path("bin", "localcluster") }
 
 // up makes the cluster run with all its nodes ready and every fault healed. What
-// is there and fits is kept, whatever else is left over is removed.
+// is there and fits is kept, whatever else is left over is removed. A nodeCount
+// of 0 means as many as there are, or the usual number.
 func (c *cluster) up(ctx context.Context, nodeCount int, p progress) error {
 	if !c.apiOnly {
 		if err := ensurePackages(ctx, p); err != nil {
@@ -89,17 +91,20 @@ func (c *cluster) up(ctx context.Context, nodeCount int, p progress) error {
 	if err != nil {
 		return err
 	}
+	have, err := c.readRecord()
+	if err != nil && !errors.Is(err, errNoCluster) {
+		return err
+	}
+	if nodeCount == 0 {
+		nodeCount = cmp.Or(have.Nodes, c.usualNodes())
+	}
 	want, err := c.wanted(built, nodeCount, archives)
 	if err != nil {
 		return err
 	}
 	nodes := c.nodes(nodeCount)
-	have, err := c.readRecord()
-	if err != nil && !errors.Is(err, errNoCluster) {
-		return err
-	}
-	if !c.fits(have, want, nodes) {
-		if err := c.startAnew(ctx, want, nodes, store, p); err != nil {
+	if why := c.misfit(have, want, nodes); why != "" {
+		if err := c.startAnew(ctx, want, nodes, store, why, p); err != nil {
 			return err
 		}
 	}
@@ -186,20 +191,31 @@ func (c *cluster) fingerprint(built programs, nodes []node) string {
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
-// fits tells whether the running cluster can become the wanted one without
-// losing anything.
-func (c *cluster) fits(have, want record, nodes []node) bool {
-	return have.Complete && have.Boot == want.Boot && have.Nodes == want.Nodes && have.Fingerprint == want.Fingerprint &&
-		(c.apiOnly || networkExists(nodes))
+// misfit says why the cluster that is there cannot become the wanted one without
+// losing anything; it is empty if it can.
+func (c *cluster) misfit(have, want record, nodes []node) string {
+	switch {
+	case !have.Complete:
+		return "it was left unfinished"
+	case have.Boot != want.Boot:
+		return "the machine was started anew"
+	case have.Nodes != want.Nodes:
+		return fmt.Sprintf("it has %d nodes", have.Nodes)
+	case have.Fingerprint != want.Fingerprint:
+		return "its programs or their configuration have changed"
+	case !c.apiOnly && !networkExists(nodes):
+		return "its network is gone"
+	}
+	return ""
 }
 
 // startAnew removes whatever is there, and makes all that processes need.
-func (c *cluster) startAnew(ctx context.Context, want record, nodes []node, store imageStore, p progress) error {
+func (c *cluster) startAnew(ctx context.Context, want record, nodes []node, store imageStore, why string, p progress) error {
 	if err := c.refuseOtherCluster(); err != nil {
 		return err
 	}
 	if c.leftOver() {
-		if err := p.step("removing what another run has left", func() error { return c.down(ctx) }); err != nil {
+		if err := p.step("removing the cluster that is here, as "+why, func() error { return c.down(ctx) }); err != nil {
 			return err
 		}
 	}
