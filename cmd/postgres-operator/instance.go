@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -79,16 +78,9 @@ func runInstance(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	go dropProgramPages(ctx, log)
 	log.WithField("version", version).Info("agent starts")
 	return agent.Run(ctx)
-}
-
-// limitMemory keeps the agent small beside the server: what it holds is a few
-// objects, so collecting often costs next to nothing.
-func limitMemory() {
-	const percent, limit = 30, 24 << 20
-	debug.SetGCPercent(percent)
-	debug.SetMemoryLimit(limit)
 }
 
 // dropLibpqVariables removes from the environment what is there for people who

@@ -14,14 +14,19 @@ import (
 	"github.com/sirupsen/logrus"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
+	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
 	"github.com/pgop/postgres-operator/deploy"
+	"github.com/pgop/postgres-operator/pkg/cluster"
 	"github.com/pgop/postgres-operator/pkg/controller"
 	"github.com/pgop/postgres-operator/pkg/generated/clientset/versioned"
 	"github.com/pgop/postgres-operator/pkg/generated/clientset/versioned/scheme"
@@ -78,9 +83,13 @@ func runOperator(ctx context.Context, args []string) error {
 }
 
 func operate(ctx context.Context, f operatorFlags, config *rest.Config, log *logrus.Entry) error {
-	kube, err := kubernetes.NewForConfig(config)
+	kube, err := newKube(config)
 	if err != nil {
-		return fmt.Errorf("make the Kubernetes client: %w", err)
+		return err
+	}
+	sink, err := eventsclient.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make the client of events: %w", err)
 	}
 	// Custom resources have no protobuf form.
 	custom := rest.CopyConfig(config)
@@ -98,7 +107,7 @@ func operate(ctx context.Context, f operatorFlags, config *rest.Config, log *log
 			return err
 		}
 	}
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: sink})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("start recording events: %w", err)
 	}
@@ -125,6 +134,18 @@ func operate(ctx context.Context, f operatorFlags, config *rest.Config, log *log
 	log.WithFields(logrus.Fields{"version": version, "namespace": orAll(f.namespace)}).Info("operator starts")
 	defer log.Info("operator has stopped")
 	return c.Run(ctx)
+}
+
+// newKube makes the clients of the groups that clusters need.
+func newKube(config *rest.Config) (cluster.Kube, error) {
+	core, err1 := coreclient.NewForConfig(config)
+	rbac, err2 := rbacclient.NewForConfig(config)
+	coordination, err3 := coordinationclient.NewForConfig(config)
+	discovery, err4 := discoveryclient.NewForConfig(config)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return cluster.Kube{}, fmt.Errorf("make the clients of Kubernetes: %w", err)
+	}
+	return cluster.Kube{Core: core, RBAC: rbac, Coordination: coordination, Discovery: discovery}, nil
 }
 
 // serveProbes answers until ctx ends. The operator is alive and ready as soon

@@ -12,14 +12,26 @@ import (
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 )
 
+// Kube is what clusters need of the API server. The clientset of all groups is
+// left out on purpose: it would make up a fifth of the binary.
+type Kube struct {
+	Core         coreclient.CoreV1Interface
+	RBAC         rbacclient.RbacV1Interface
+	Coordination coordinationclient.CoordinationV1Interface
+	Discovery    discoveryclient.DiscoveryV1Interface
+}
+
 // actor carries out plans.
 type actor struct {
-	client kubernetes.Interface
+	client Kube
 	owner  types.UID
 }
 
@@ -145,34 +157,34 @@ func callsOf[T object](client typedClient[T], o T) calls {
 }
 
 // bind finds the client for an object's kind.
-func bind(client kubernetes.Interface, o object) (calls, error) {
+func bind(client Kube, o object) (calls, error) {
 	namespace := o.GetNamespace()
 	switch o := o.(type) {
 	case *corev1.Pod:
-		return callsOf(client.CoreV1().Pods(namespace), o), nil
+		return callsOf(client.Core.Pods(namespace), o), nil
 	case *corev1.PersistentVolumeClaim:
-		return callsOf(client.CoreV1().PersistentVolumeClaims(namespace), o), nil
+		return callsOf(client.Core.PersistentVolumeClaims(namespace), o), nil
 	case *corev1.Service:
-		return callsOf(client.CoreV1().Services(namespace), o), nil
+		return callsOf(client.Core.Services(namespace), o), nil
 	case *corev1.Secret:
-		return callsOf(client.CoreV1().Secrets(namespace), o), nil
+		return callsOf(client.Core.Secrets(namespace), o), nil
 	case *corev1.ConfigMap:
-		return callsOf(client.CoreV1().ConfigMaps(namespace), o), nil
+		return callsOf(client.Core.ConfigMaps(namespace), o), nil
 	case *corev1.ServiceAccount:
-		return callsOf(client.CoreV1().ServiceAccounts(namespace), o), nil
+		return callsOf(client.Core.ServiceAccounts(namespace), o), nil
 	case *rbacv1.Role:
-		return callsOf(client.RbacV1().Roles(namespace), o), nil
+		return callsOf(client.RBAC.Roles(namespace), o), nil
 	case *rbacv1.RoleBinding:
-		return callsOf(client.RbacV1().RoleBindings(namespace), o), nil
+		return callsOf(client.RBAC.RoleBindings(namespace), o), nil
 	case *coordinationv1.Lease:
-		return callsOf(client.CoordinationV1().Leases(namespace), o), nil
+		return callsOf(client.Coordination.Leases(namespace), o), nil
 	case *discoveryv1.EndpointSlice:
-		return callsOf(client.DiscoveryV1().EndpointSlices(namespace), o), nil
+		return callsOf(client.Discovery.EndpointSlices(namespace), o), nil
 	}
 	return calls{}, fmt.Errorf("no client for kind %s", kindOf(o))
 }
 
-func createObject(ctx context.Context, client kubernetes.Interface, o object) error {
+func createObject(ctx context.Context, client Kube, o object) error {
 	c, err := bind(client, o)
 	if err != nil {
 		return err
@@ -180,7 +192,7 @@ func createObject(ctx context.Context, client kubernetes.Interface, o object) er
 	return c.create(ctx)
 }
 
-func getObject(ctx context.Context, client kubernetes.Interface, o object) (object, error) {
+func getObject(ctx context.Context, client Kube, o object) (object, error) {
 	c, err := bind(client, o)
 	if err != nil {
 		return nil, err
@@ -188,7 +200,7 @@ func getObject(ctx context.Context, client kubernetes.Interface, o object) (obje
 	return c.get(ctx)
 }
 
-func updateObject(ctx context.Context, client kubernetes.Interface, o object) error {
+func updateObject(ctx context.Context, client Kube, o object) error {
 	c, err := bind(client, o)
 	if err != nil {
 		return err
@@ -196,7 +208,7 @@ func updateObject(ctx context.Context, client kubernetes.Interface, o object) er
 	return c.update(ctx)
 }
 
-func deleteObject(ctx context.Context, client kubernetes.Interface, o object) error {
+func deleteObject(ctx context.Context, client Kube, o object) error {
 	c, err := bind(client, o)
 	if err != nil {
 		return err

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
@@ -39,7 +38,7 @@ type Queue interface {
 
 // Deps are what the loops of all clusters share.
 type Deps struct {
-	Kube          kubernetes.Interface
+	Kube          Kube
 	Postgres      postgresclient.PgopV1Interface
 	Clusters      postgreslisters.PostgresClusterLister
 	Listers       Listers

@@ -8,7 +8,6 @@ import (
 	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -25,7 +24,7 @@ const (
 
 // Config is what a controller needs.
 type Config struct {
-	Kube     kubernetes.Interface
+	Kube     cluster.Kube
 	Postgres versioned.Interface
 	Events   events.EventRecorder
 	Log      *logrus.Entry
@@ -80,9 +79,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer c.loops.wait()
 	defer c.queue.ShutDown()
 
-	c.sources.kube.Start(ctx.Done())
-	c.sources.postgres.Start(ctx.Done())
-	if err := c.awaitSync(ctx); err != nil {
+	c.sources.start(ctx)
+	if err := c.sources.awaitSync(ctx); err != nil {
 		return err
 	}
 	c.log.Info("caches are filled; looking after clusters")
@@ -91,20 +89,6 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.queue.ShutDown()
 	}()
 	for c.work(ctx) {
-	}
-	return nil
-}
-
-func (c *Controller) awaitSync(ctx context.Context) error {
-	for kind, ok := range c.sources.kube.WaitForCacheSync(ctx.Done()) {
-		if !ok {
-			return fmt.Errorf("fill the cache of %v: %w", kind, context.Cause(ctx))
-		}
-	}
-	for kind, ok := range c.sources.postgres.WaitForCacheSync(ctx.Done()) {
-		if !ok {
-			return fmt.Errorf("fill the cache of %v: %w", kind, context.Cause(ctx))
-		}
 	}
 	return nil
 }

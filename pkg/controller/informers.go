@@ -1,19 +1,28 @@
 package controller
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	rbaclisters "k8s.io/client-go/listers/rbac/v1"
 	"k8s.io/client-go/tools/cache"
 
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/cluster"
 	"github.com/pgop/postgres-operator/pkg/election"
 	"github.com/pgop/postgres-operator/pkg/generated/clientset/versioned"
-	postgresinformers "github.com/pgop/postgres-operator/pkg/generated/informers/externalversions"
 	postgreslisters "github.com/pgop/postgres-operator/pkg/generated/listers/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
@@ -23,65 +32,108 @@ const resync = 10 * time.Minute
 
 // sources are the caches of clusters and of everything that belongs to them.
 type sources struct {
-	kube     informers.SharedInformerFactory
-	postgres postgresinformers.SharedInformerFactory
-
-	clusters postgreslisters.PostgresClusterLister
-	listers  cluster.Listers
+	informers []cache.SharedIndexInformer
+	clusters  postgreslisters.PostgresClusterLister
+	listers   cluster.Listers
 }
 
 // newSources sets up the informers of one namespace, or of all if it is empty.
 // Every event enqueues the name of a cluster and nothing else. Of children,
 // only what the operator made is cached, and without what nobody here reads.
-func newSources(kube kubernetes.Interface, postgres versioned.Interface, namespace string, enqueue func(cache.ObjectName)) (*sources, error) {
+func newSources(kube cluster.Kube, postgres versioned.Interface, namespace string, enqueue func(cache.ObjectName)) (*sources, error) {
+	var (
+		clusters = newInformer[*v1.PostgresCluster, *v1.PostgresClusterList](postgres.PgopV1().PostgresClusters(namespace), "")
+		ours     = labels.Set{specs.ManagedByLabel: specs.ManagedBy}.String()
+		pods     = newInformer[*corev1.Pod, *corev1.PodList](kube.Core.Pods(namespace), ours)
+		volumes  = newInformer[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList](kube.Core.PersistentVolumeClaims(namespace), ours)
+		services = newInformer[*corev1.Service, *corev1.ServiceList](kube.Core.Services(namespace), ours)
+		secrets  = newInformer[*corev1.Secret, *corev1.SecretList](kube.Core.Secrets(namespace), ours)
+		configs  = newInformer[*corev1.ConfigMap, *corev1.ConfigMapList](kube.Core.ConfigMaps(namespace), ours)
+		accounts = newInformer[*corev1.ServiceAccount, *corev1.ServiceAccountList](kube.Core.ServiceAccounts(namespace), ours)
+		roles    = newInformer[*rbacv1.Role, *rbacv1.RoleList](kube.RBAC.Roles(namespace), ours)
+		bindings = newInformer[*rbacv1.RoleBinding, *rbacv1.RoleBindingList](kube.RBAC.RoleBindings(namespace), ours)
+		leases   = newInformer[*coordinationv1.Lease, *coordinationv1.LeaseList](kube.Coordination.Leases(namespace), ours)
+		slices   = newInformer[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList](kube.Discovery.EndpointSlices(namespace), ours)
+	)
 	s := &sources{
-		kube: informers.NewSharedInformerFactoryWithOptions(kube, resync,
-			informers.WithNamespace(namespace),
-			informers.WithTransform(stripManagedFields),
-			informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-				o.LabelSelector = labels.Set{specs.ManagedByLabel: specs.ManagedBy}.String()
-			})),
-		postgres: postgresinformers.NewSharedInformerFactoryWithOptions(postgres, resync,
-			postgresinformers.WithNamespace(namespace),
-			postgresinformers.WithTransform(stripManagedFields)),
+		clusters: postgreslisters.NewPostgresClusterLister(clusters.GetIndexer()),
+		listers: cluster.Listers{
+			Pods:            corelisters.NewPodLister(pods.GetIndexer()),
+			Volumes:         corelisters.NewPersistentVolumeClaimLister(volumes.GetIndexer()),
+			Services:        corelisters.NewServiceLister(services.GetIndexer()),
+			Secrets:         corelisters.NewSecretLister(secrets.GetIndexer()),
+			ConfigMaps:      corelisters.NewConfigMapLister(configs.GetIndexer()),
+			ServiceAccounts: corelisters.NewServiceAccountLister(accounts.GetIndexer()),
+			Roles:           rbaclisters.NewRoleLister(roles.GetIndexer()),
+			RoleBindings:    rbaclisters.NewRoleBindingLister(bindings.GetIndexer()),
+			Leases:          coordinationlisters.NewLeaseLister(leases.GetIndexer()),
+			EndpointSlices:  discoverylisters.NewEndpointSliceLister(slices.GetIndexer()),
+		},
 	}
-	clusters := s.postgres.Pgop().V1().PostgresClusters()
-	s.clusters = clusters.Lister()
-	s.listers = cluster.Listers{
-		Pods:            s.kube.Core().V1().Pods().Lister(),
-		Volumes:         s.kube.Core().V1().PersistentVolumeClaims().Lister(),
-		Services:        s.kube.Core().V1().Services().Lister(),
-		Secrets:         s.kube.Core().V1().Secrets().Lister(),
-		ConfigMaps:      s.kube.Core().V1().ConfigMaps().Lister(),
-		ServiceAccounts: s.kube.Core().V1().ServiceAccounts().Lister(),
-		Roles:           s.kube.Rbac().V1().Roles().Lister(),
-		RoleBindings:    s.kube.Rbac().V1().RoleBindings().Lister(),
-		Leases:          s.kube.Coordination().V1().Leases().Lister(),
-		EndpointSlices:  s.kube.Discovery().V1().EndpointSlices().Lister(),
-	}
-	if _, err := clusters.Informer().AddEventHandler(handlerOf(enqueue, clusterKey, anyChange)); err != nil {
+	if err := s.add(clusters, handlerOf(enqueue, clusterKey, anyChange)); err != nil {
 		return nil, err
 	}
-	for _, child := range []struct {
-		informer cache.SharedIndexInformer
-		matters  func(before, after any) bool
-	}{
-		{s.kube.Core().V1().Pods().Informer(), anyChange},
-		{s.kube.Core().V1().PersistentVolumeClaims().Informer(), anyChange},
-		{s.kube.Core().V1().Services().Informer(), anyChange},
-		{s.kube.Core().V1().Secrets().Informer(), anyChange},
-		{s.kube.Core().V1().ConfigMaps().Informer(), anyChange},
-		{s.kube.Core().V1().ServiceAccounts().Informer(), anyChange},
-		{s.kube.Rbac().V1().Roles().Informer(), anyChange},
-		{s.kube.Rbac().V1().RoleBindings().Informer(), anyChange},
-		{s.kube.Coordination().V1().Leases().Informer(), reignChanged},
-		{s.kube.Discovery().V1().EndpointSlices().Informer(), anyChange},
-	} {
-		if _, err := child.informer.AddEventHandler(handlerOf(enqueue, childKey, child.matters)); err != nil {
+	if err := s.add(leases, handlerOf(enqueue, childKey, reignChanged)); err != nil {
+		return nil, err
+	}
+	for _, informer := range []cache.SharedIndexInformer{pods, volumes, services, secrets, configs, accounts, roles, bindings, slices} {
+		if err := s.add(informer, handlerOf(enqueue, childKey, anyChange)); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
+}
+
+// listWatcher is what the clients of all kinds have in common.
+type listWatcher[L runtime.Object] interface {
+	List(ctx context.Context, opts metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+}
+
+// newInformer caches what client lists with the label selector. T is the type
+// of its items.
+func newInformer[T, L runtime.Object](client listWatcher[L], selector string) cache.SharedIndexInformer {
+	var example T
+	return cache.NewSharedIndexInformer(
+		&cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				o.LabelSelector = selector
+				return client.List(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				o.LabelSelector = selector
+				return client.Watch(ctx, o)
+			},
+		},
+		example, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+}
+
+func (s *sources) add(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) error {
+	if err := informer.SetTransform(stripManagedFields); err != nil {
+		return err
+	}
+	if _, err := informer.AddEventHandler(handler); err != nil {
+		return err
+	}
+	s.informers = append(s.informers, informer)
+	return nil
+}
+
+// start fills the caches and keeps them up to date until ctx ends.
+func (s *sources) start(ctx context.Context) {
+	for _, informer := range s.informers {
+		go informer.RunWithContext(ctx)
+	}
+}
+
+// awaitSync returns when every cache is filled, or with an error if ctx ends.
+func (s *sources) awaitSync(ctx context.Context) error {
+	for _, informer := range s.informers {
+		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+			return fmt.Errorf("fill caches: %w", context.Cause(ctx))
+		}
+	}
+	return nil
 }
 
 // handlerOf enqueues the cluster of each object whose change matters.
