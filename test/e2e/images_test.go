@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/test/e2e/framework"
@@ -100,28 +102,19 @@ func TestA17PullSecretReachesEveryPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	operatorImage := f.Operator().Spec.Template.Spec.Containers[0].Image
-	pods, err := f.Kube.CoreV1().Pods(f.Namespace).Watch(t.Context(), metav1.ListOptions{LabelSelector: framework.ClusterLabel + "=pull"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pods := watchPods(f, "pull")
 	c := f.Create("pull", framework.Instances(2), framework.PullSecret("registry-login"), framework.Image(postgres17))
 	c.AwaitReady() // initdb and clone
 	old := c.Pod("pull-2").UID
 	c.DeletePod("pull-2")
 	c.AwaitNewPod("pull-2", old)
-	pods.Stop()
 
-	seen := map[string]bool{}
-	for event := range pods.ResultChan() {
-		pod, ok := event.Object.(*corev1.Pod)
-		if !ok || seen[string(pod.UID)] {
-			continue
-		}
-		seen[string(pod.UID)] = true
+	seen := pods()
+	for _, pod := range seen {
 		if secrets := pod.Spec.ImagePullSecrets; len(secrets) != 1 || secrets[0].Name != "registry-login" {
 			t.Errorf("pod %s is pulled with %v", pod.Name, secrets)
 		}
-		for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+		for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			if container.Image != postgres17 && container.Image != operatorImage {
 				t.Errorf("container %s of pod %s has image %s", container.Name, pod.Name, container.Image)
 			}
@@ -129,6 +122,30 @@ func TestA17PullSecretReachesEveryPod(t *testing.T) {
 	}
 	if len(seen) < 3 {
 		t.Errorf("only %d pods were seen", len(seen))
+	}
+}
+
+// watchPods notes a cluster's pods from now on; the function returned stops that
+// and tells which there have been.
+func watchPods(f *framework.Framework, cluster string) func() map[types.UID]*corev1.Pod {
+	watch, err := f.Kube.CoreV1().Pods(f.Namespace).Watch(f.T.Context(), metav1.ListOptions{LabelSelector: framework.ClusterLabel + "=" + cluster})
+	if err != nil {
+		f.T.Fatal(err)
+	}
+	seen := map[types.UID]*corev1.Pod{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for event := range watch.ResultChan() {
+			if pod, ok := event.Object.(*corev1.Pod); ok {
+				seen[pod.UID] = pod
+			}
+		}
+	}()
+	return func() map[types.UID]*corev1.Pod {
+		watch.Stop()
+		<-done
+		return seen
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -252,18 +251,7 @@ func TestC16TwoPodsOnOneVolumeNeverRunTwoServers(t *testing.T) {
 		t.Fatalf("%d postmasters of one pod: %v", len(first), first)
 	}
 
-	// Frozen, it can't obey the kubelet, and keeps what it holds.
-	if n := f.Signal(string(old.UID), syscall.SIGSTOP); n < 5 {
-		t.Fatalf("only %d processes were frozen", n)
-	}
-	frozen := true
-	thaw := func() {
-		if frozen {
-			f.Signal(string(old.UID), syscall.SIGCONT)
-			frozen = false
-		}
-	}
-	defer thaw()
+	release := f.HoldContainers(string(old.UID))
 	c.ForceDeletePod("twice-1")
 
 	f.Await(framework.Patience, "the new pod waits for the volume and says so", func(ctx context.Context) error {
@@ -293,7 +281,7 @@ func TestC16TwoPodsOnOneVolumeNeverRunTwoServers(t *testing.T) {
 		t.Errorf("the new pod does not wait but restarts")
 	}
 
-	thaw()
+	release()
 	two := false
 	f.Await(framework.Patience, "the new pod serves once the old one is gone", func(ctx context.Context) error {
 		now, err := framework.Postmasters(data)

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -188,24 +189,40 @@ func process(pid int) (Process, string, error) {
 	return p, string(cgroup), nil
 }
 
-// Signal sends a signal to every process of a pod but its sandbox's, and says
-// to how many.
-func (f *Framework) Signal(podUID string, signal syscall.Signal) int {
+// HoldContainers makes a pod's containers impossible to stop, until the function
+// returned is called: it freezes the runtime's shim, the process through which
+// containerd starts, stops and kills them. They run on.
+func (f *Framework) HoldContainers(podUID string) (release func()) {
 	f.T.Helper()
-	all, err := Processes(podUID)
+	shim, err := shimOf(podUID)
 	if err != nil {
 		f.T.Fatal(err)
 	}
-	sent := 0
-	for _, p := range all {
-		if p.Command == "pause" {
-			continue
+	if err := syscall.Kill(shim, syscall.SIGSTOP); err != nil {
+		f.T.Fatalf("freeze the shim of pod %s: %v", podUID, err)
+	}
+	release = sync.OnceFunc(func() {
+		if err := syscall.Kill(shim, syscall.SIGCONT); err != nil {
+			f.T.Errorf("thaw the shim of pod %s: %v", podUID, err)
 		}
-		if err := syscall.Kill(p.PID, signal); err == nil {
-			sent++
+	})
+	f.T.Cleanup(release)
+	return release
+}
+
+// shimOf is the parent of a pod's containers' first processes.
+func shimOf(podUID string) (int, error) {
+	inPod, err := Processes(podUID)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range inPod {
+		parent, _, err := process(p.Parent)
+		if err == nil && strings.HasPrefix(parent.Command, "containerd-shim") {
+			return parent.PID, nil
 		}
 	}
-	return sent
+	return 0, fmt.Errorf("pod %s has no shim among the parents of %v", podUID, inPod)
 }
 
 // Write is a request in the API server's audit log that changes an object.
