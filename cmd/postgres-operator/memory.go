@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
@@ -23,16 +22,16 @@ func limitMemory() {
 	debug.SetMemoryLimit(limit)
 }
 
-// dropProgramPages unmaps, soon after the start and from time to time, the
-// pages of this program that have been read but are not in use: most of the
-// binary is the operator's, and what little the agent touches at its start
-// brings whole stretches of it in. Pages in use come back from the page cache
-// at the next access.
+// dropProgramPages unmaps, at once and from time to time, the pages of this
+// program that have been read but are not in use: most of the binary is the
+// operator's, and what little the agent touches at its start brings whole
+// stretches of it in. Pages in use come back from the page cache at the next
+// access.
 func dropProgramPages(ctx context.Context, log *logrus.Entry) {
 	const soon, later = 5 * time.Second, time.Minute
-	timer := time.NewTimer(soon)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	for next := soon; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -42,7 +41,8 @@ func dropProgramPages(ctx context.Context, log *logrus.Entry) {
 			log.WithError(err).Warn("giving memory back failed; not trying again")
 			return
 		}
-		timer.Reset(later)
+		timer.Reset(next)
+		next = later
 	}
 }
 
@@ -57,9 +57,9 @@ func dropPages() error {
 		if m.writable || m.changed {
 			continue
 		}
-		memory := unsafe.Slice((*byte)(unsafe.Pointer(m.start)), m.end-m.start) //nolint:govet // an address from the kernel
-		if err := unix.Madvise(memory, unix.MADV_DONTNEED); err != nil {
-			return fmt.Errorf("unmap pages: %w", err)
+		// The memory is none of Go's, so there is no slice of it to pass.
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, m.start, m.end-m.start, unix.MADV_DONTNEED); errno != 0 {
+			return fmt.Errorf("unmap pages: %w", errno)
 		}
 	}
 	return nil

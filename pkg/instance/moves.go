@@ -248,7 +248,7 @@ func (a *Agent) stepDown(ctx context.Context) error {
 
 // needsTending says whether the server should be looked after now.
 func (a *Agent) needsTending(now running) bool {
-	const pauseBetween = 100 * time.Millisecond
+	const pauseBetween = time.Second
 	since := time.Since(a.tended)
 	return since > tendEvery || since > pauseBetween && now.Open && a.sliceIsWrong(now.Term)
 }
