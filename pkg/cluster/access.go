@@ -98,14 +98,17 @@ func ensureConfiguration(o Observation, p *Plan) {
 	if o.Lease == nil {
 		p.create(specs.NewLease(o.Cluster), "", "")
 	}
+	config := specs.Configuration{SystemID: id, Members: p.Members, Initialiser: initialiser(o, p)}
 	if p.SpecError != "" {
+		if o.ConfigMap == nil {
+			return
+		}
+		if repaired := specs.ReconfigureConfigMap(o.ConfigMap, config); repaired != nil {
+			p.update(repaired)
+		}
 		return
 	}
-	want, err := specs.NewConfigMap(o.Cluster, specs.Configuration{
-		SystemID:    id,
-		Members:     p.Members,
-		Initialiser: initialiser(o, p),
-	})
+	want, err := specs.NewConfigMap(o.Cluster, config)
 	if err != nil {
 		p.SpecError = err.Error()
 		return

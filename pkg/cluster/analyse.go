@@ -22,8 +22,9 @@ func Analyse(o Observation) Plan {
 	if err := specs.CheckConfiguration(o.Cluster); err != nil {
 		p.SpecError = err.Error()
 	}
-	if p.SpecError != "" && o.ConfigMap == nil {
+	if p.SpecError != "" && o.ConfigMap == nil && o.Cluster.Status.SystemID == "" {
 		// There is no earlier configuration with which anything could be made.
+		p.wait("nothing is made before the spec is corrected; see the condition SpecAccepted")
 		return p
 	}
 	for _, rule := range rules {
@@ -52,7 +53,7 @@ var rules = []func(Observation, *Plan){
 
 // isSettled says whether the cluster is as asked, as far as it was seen.
 func isSettled(o Observation, p Plan) bool {
-	if !o.primaryServes() || len(o.Instances) != len(p.Members) {
+	if len(p.Waits) > 0 || !o.primaryServes() || len(o.Instances) != len(p.Members) {
 		return false
 	}
 	for _, i := range o.Instances {

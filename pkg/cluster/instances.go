@@ -33,7 +33,7 @@ func whyReplace(o Observation, i Instance) string {
 		return fmt.Sprintf("it ended (%s)", endOf(i.Pod))
 	case i.volumeIsLeaving() && i.Name != o.primaryName():
 		return "its volume is being deleted"
-	case i.Volume == nil && i.Pod.Status.Phase == corev1.PodPending:
+	case i.Volume == nil && i.Pod.Status.Phase == corev1.PodPending && i.isScheduled():
 		return "its volume is gone"
 	case i.isStuck() && !i.hasCurrentTemplate(o):
 		return "the spec has changed, and it does not serve"
@@ -55,7 +55,9 @@ func ensureVolumes(o Observation, p *Plan) {
 	for _, name := range p.Members {
 		i := find(o, name)
 		switch {
-		case i.Volume == nil && i.Pod == nil:
+		case i.Volume == nil && !i.isScheduled():
+			// A pod that waits for its volume gets it. Or the volume is there, and
+			// the cache of volumes is behind that of pods.
 			p.create(specs.Volume(o.Cluster, name), "", "")
 		case i.Volume == nil:
 			// The pod goes first; a volume made now would be mounted by no one.

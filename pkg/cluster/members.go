@@ -11,7 +11,7 @@ import (
 // chooseMembers decides which instances the cluster shall have: as many as
 // asked, existing ones first, new ones under the lowest free numbers.
 func chooseMembers(o Observation, p *Plan) {
-	want := int(*o.Cluster.Spec.Instances)
+	want := max(1, int(*o.Cluster.Spec.Instances))
 	members := slices.Clone(o.Instances)
 	for len(members) > want {
 		members = dropOne(o, members)

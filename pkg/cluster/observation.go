@@ -143,6 +143,7 @@ func (i Instance) hasCurrentTemplate(o Observation) bool {
 	return i.Pod.Annotations[specs.TemplateHashAnnotation] == want.Annotations[specs.TemplateHashAnnotation]
 }
 
+func (i Instance) isScheduled() bool     { return i.Pod != nil && i.Pod.Spec.NodeName != "" }
 func (i Instance) podIsLeaving() bool    { return i.Pod != nil && i.Pod.DeletionTimestamp != nil }
 func (i Instance) volumeIsLeaving() bool { return i.Volume != nil && i.Volume.DeletionTimestamp != nil }
 

@@ -121,7 +121,7 @@ func primaryAvailable(o Observation, p Plan, blocked trouble, found bool) metav1
 	case name == "" && id == "":
 		return no(kind, v1.ReasonBootstrapping, describeAll(o, p))
 	case name == "":
-		return no(kind, v1.ReasonPrimaryNotReady, "no instance has taken the lead yet; "+describeAll(o, p))
+		return no(kind, v1.ReasonPrimaryNotReady, describeAll(o, p))
 	case exists && primary.State != nil && primary.State.Inspected && !primary.State.HasData:
 		return no(kind, v1.ReasonDataLost, fmt.Sprintf("the volume of the primary, %s, holds no data any more; nothing is initialised anew under this name. Restore the volume, or copy the data from a replica (%s)",
 			name, strings.Join(othersWithData(o, name), ", ")))
@@ -132,7 +132,7 @@ func primaryAvailable(o Observation, p Plan, blocked trouble, found bool) metav1
 		}
 		return no(kind, orElse(t.Reason, v1.ReasonPrimaryNotReady), limit(name+": "+t.Message))
 	}
-	return no(kind, v1.ReasonPrimaryNotReady, name+" is the primary, and its pod and volume are gone")
+	return no(kind, v1.ReasonPrimaryNotReady, describeAll(o, p))
 }
 
 // hasNeverServed says whether the cluster is still on its way to its first
@@ -157,7 +157,10 @@ func othersWithData(o Observation, primary string) []string {
 
 func replicating(o Observation, p Plan) metav1.Condition {
 	const kind = v1.ConditionReplicating
-	if len(p.Members) <= 1 {
+	if len(p.Members) == 0 {
+		return no(kind, v1.ReasonReplicasNotStream, describeAll(o, p))
+	}
+	if len(p.Members) == 1 {
 		return yes(kind, v1.ReasonNoReplicas, "one instance was asked for, so there is nothing to replicate")
 	}
 	var missing []string
@@ -304,12 +307,26 @@ func firstTrouble(o Observation, p Plan, failures []Failure) (trouble, bool) {
 	return trouble{}, false
 }
 
-// describeAll says of each instance that does not serve what it waits for.
+// describeAll says what is waited for: by the cluster, then by each instance
+// that does not serve. It is never empty while the cluster is not settled.
 func describeAll(o Observation, p Plan) string {
 	texts := slices.Clone(p.Waits)
+	id, _ := o.systemID()
+	_, exists := o.primary()
+	switch {
+	case id == "":
+	case o.primaryName() == "":
+		texts = append(texts, "no instance has taken the lead yet")
+	case !exists:
+		texts = append(texts, o.primaryName()+" is the primary, and its pod and volume are gone")
+	case find(o, o.primaryName()).isReady() && !o.primaryServes():
+		texts = append(texts, o.primaryName()+": its server runs and takes no writes yet")
+	}
 	for _, i := range everyInstance(o, p) {
 		if !i.isReady() {
 			texts = append(texts, i.Name+": "+troubleOf(i, o.Now).Message)
+		} else if i.State == nil {
+			texts = append(texts, i.Name+": it serves, and its agent does not answer: "+i.Unreachable)
 		}
 	}
 	return limit(strings.Join(texts, "; "))

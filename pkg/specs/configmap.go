@@ -73,6 +73,24 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 	}, nil
 }
 
+// ReconfigureConfigMap returns live with what config says, and with the rest of
+// the configuration that it holds, or nil if it is so. A ConfigMap that can't be
+// read stays as it is.
+func ReconfigureConfigMap(live *corev1.ConfigMap, config Configuration) *corev1.ConfigMap {
+	held, err := instanceapi.ParseConfig(live.Data[instanceapi.ConfigKey])
+	if err != nil {
+		return nil // until the spec is accepted there is nothing to make it anew from
+	}
+	held.SystemID, held.Members, held.Bootstrap.Instance = config.SystemID, config.Members, config.Initialiser
+	text, err := json.MarshalIndent(held, "", "  ")
+	if err != nil || string(text) == live.Data[instanceapi.ConfigKey] {
+		return nil
+	}
+	changed := live.DeepCopy()
+	changed.Data[instanceapi.ConfigKey] = string(text)
+	return changed
+}
+
 func parameters(c *v1.PostgresCluster) (map[string]string, error) {
 	texts := map[string]string{}
 	var errs []error
