@@ -286,7 +286,7 @@ func (w *world) kubernetes() {
 	for _, name := range slices.Sorted(maps.Keys(w.objects["PersistentVolumeClaim"])) {
 		volume := w.volume(name)
 		switch {
-		case volume.DeletionTimestamp != nil && w.pod(name) == nil:
+		case volume.DeletionTimestamp != nil && (w.pod(name) == nil || w.pod(name).Spec.NodeName == ""):
 			delete(w.objects["PersistentVolumeClaim"], name)
 			delete(w.data, volume.UID)
 		case volume.Status.Phase == corev1.ClaimBound && volume.Status.Capacity.Storage().Cmp(*volume.Spec.Resources.Requests.Storage()) < 0:
@@ -318,7 +318,7 @@ func (w *world) stepPod(name string) {
 			v.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: *v.Spec.Resources.Requests.Storage()}
 		})
 	case pod.Status.Phase == corev1.PodPending:
-		if volume != nil && w.objects["Secret"][specs.TLSSecret(name)] != nil {
+		if volume != nil && volume.DeletionTimestamp == nil && w.objects["Secret"][specs.TLSSecret(name)] != nil {
 			change(w, name, func(p *corev1.Pod) {
 				p.Status.Phase = corev1.PodRunning
 				p.Status.PodIP = "10.0.0." + name[len(name)-1:]
