@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -47,10 +48,13 @@ func (a *Agent) chooseConfig(ctx context.Context, newest settings, up upstream) 
 	if err != nil {
 		return settings{}, "", err
 	}
-	for _, candidate := range []settings{newest, accepted, good} {
-		if candidate.isZero() {
-			continue
-		}
+	candidates := slices.DeleteFunc([]settings{newest, accepted, good}, settings.isZero)
+	untried := func(s settings) bool { return a.rejected[s] == "" }
+	if !slices.ContainsFunc(candidates, untried) {
+		// No start worked, so configuration is not why; each gets its chance again.
+		clear(a.rejected)
+	}
+	for _, candidate := range candidates {
 		refused := a.rejected[candidate]
 		if refused == "" && candidate != good {
 			refused = a.refusal(ctx, candidate, up)
@@ -58,12 +62,12 @@ func (a *Agent) chooseConfig(ctx context.Context, newest settings, up upstream) 
 		if refused == "" {
 			return candidate, problem, nil
 		}
-		if candidate == newest {
+		if problem == "" {
 			problem = refused
 		}
 	}
 	if problem == "" {
-		return settings{}, "", errors.New("no configuration is known that the server has not refused")
+		return settings{}, "", errors.New("no configuration is known yet")
 	}
 	return settings{}, "", fmt.Errorf("the server refuses its configuration: %s", problem)
 }

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -50,11 +51,22 @@ func holders(lock *os.File) ([]int, error) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		if hasOpen(pid, want) {
+		if hasOpen(pid, want) && !isFork(pid) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
+}
+
+// isFork says whether a process is this one, forked and about to run another
+// program. Until then it has every file open that this one has.
+func isFork(pid int) bool {
+	own, err := os.ReadFile("/proc/self/cmdline")
+	if err != nil {
+		return false
+	}
+	other, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	return err == nil && bytes.Equal(own, other)
 }
 
 // hasOpen says whether a process has the file open. A process that has just

@@ -176,8 +176,9 @@ func (a *Agent) noticeExit() {
 		return
 	}
 	err := s.exitError()
-	if !s.isReady() {
-		a.rejectInForce(err)
+	if !s.isReady() && !s.wasKilled() {
+		// What is in force may be why: the next start is with what was before.
+		a.rejected[a.inForce] = err.Error()
 	}
 	a.server = nil
 	a.runs(running{})
@@ -191,17 +192,6 @@ func (a *Agent) noticeExit() {
 		return
 	}
 	a.postpone()
-}
-
-// rejectInForce notes that a start failed with what is in force, which may be
-// why: the next one is with what was in force before. If that fails, too, it
-// was something else, and the newest gets its chance again.
-func (a *Agent) rejectInForce(err error) {
-	if good, _ := a.config.kept(goodDir); good == a.inForce {
-		clear(a.rejected)
-		return
-	}
-	a.rejected[a.inForce] = err.Error()
 }
 
 // noticeReady takes note of a server that has begun to accept connections of

@@ -70,6 +70,17 @@ func (s *server) waitReady(ctx context.Context) error {
 	}
 }
 
+// wasKilled says whether a signal ended the postmaster: then it was somebody
+// else's doing, such as the kernel's for want of memory.
+func (s *server) wasKilled() bool {
+	var exit *exec.ExitError
+	if !errors.As(s.exit, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled()
+}
+
 // exitError says how the server ended, in its own words where it has any.
 func (s *server) exitError() error {
 	if words := lastWords(s.log.String()); words != "" {

@@ -166,3 +166,20 @@ func TestWriteFileReplacesOrLeavesAlone(t *testing.T) {
 		t.Error("a file is written that says so already, or is not replaced")
 	}
 }
+
+func TestStartsThatFailedDoNotRuleOutTheOnlyConfiguration(t *testing.T) {
+	dir := configDir{path: t.TempDir()}
+	only := settings{Conf: "a", HBA: "b"}
+	must(t, dir.keep(only, goodDir))
+	a := &Agent{config: dir, rejected: map[settings]string{only: "no memory"}}
+	chosen, problem, err := a.chooseConfig(context.Background(), only, upstream{})
+	if err != nil || chosen != only || problem != "" {
+		t.Errorf("got %+v, %q, %v", chosen, problem, err)
+	}
+	newer := settings{Conf: "c", HBA: "d"}
+	a.rejected[newer] = "no such library"
+	chosen, problem, err = a.chooseConfig(context.Background(), newer, upstream{})
+	if err != nil || chosen != only || problem != "no such library" {
+		t.Errorf("got %+v, %q, %v", chosen, problem, err)
+	}
+}
