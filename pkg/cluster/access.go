@@ -113,8 +113,10 @@ func ensureConfiguration(o Observation, p *Plan) {
 		p.SpecError = err.Error()
 		return
 	}
-	if o.ConfigMap == nil {
+	if o.ConfigMap == nil && o.Cluster.Status.SystemID == "" {
 		p.create(want, v1.ReasonClusterCreated, "creating the cluster")
+	} else if o.ConfigMap == nil {
+		p.create(want, "", "") // somebody deleted it
 	} else if repaired := specs.RepairConfigMap(o.ConfigMap, want); repaired != nil {
 		p.update(repaired)
 	}

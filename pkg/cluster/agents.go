@@ -15,12 +15,20 @@ import (
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
-// agents asks the agents of one cluster. It keeps a client for each instance,
-// whose certificate must bear the instance's name.
+// clientLifetime is how long the operator talks to agents with one certificate
+// of its own, which lives far longer.
+const clientLifetime = 24 * time.Hour
+
+// agents asks the agents of one cluster. It keeps a client for each pod, whose
+// certificate must bear the instance's name.
 type agents struct {
+	now func() time.Time
+
 	mu sync.Mutex
-	// madeFrom is the version of the authority's Secret that the clients trust.
+	// madeFrom is the version of the authority's Secret that the clients trust,
+	// and madeAt when they were made.
 	madeFrom string
+	madeAt   time.Time
 	clients  map[string]*instanceapi.Client
 	config   *tls.Config
 }
@@ -36,14 +44,15 @@ func (a *agents) fetch(ctx context.Context, authority *corev1.Secret, pod *corev
 func (a *agents) clientFor(authority *corev1.Secret, pod *corev1.Pod, host string) (*instanceapi.Client, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.madeFrom != authority.ResourceVersion {
+	if now := a.now(); a.madeFrom != authority.ResourceVersion || now.Sub(a.madeAt) > clientLifetime {
 		ca := pki.Pair{Cert: authority.Data[specs.CertKey], Key: authority.Data[specs.KeyKey]}
-		config, err := ca.ClientConfig(time.Now())
+		config, err := ca.ClientConfig(now)
 		if err != nil {
 			return nil, fmt.Errorf("make the operator's certificate: %w", err)
 		}
 		a.closeAll()
-		a.madeFrom, a.config, a.clients = authority.ResourceVersion, config, map[string]*instanceapi.Client{}
+		a.madeFrom, a.madeAt = authority.ResourceVersion, now
+		a.config, a.clients = config, map[string]*instanceapi.Client{}
 	}
 	key := string(pod.UID)
 	if a.clients[key] == nil {

@@ -69,7 +69,7 @@ func NewLoop(deps Deps, key cache.ObjectName, uid types.UID) *Loop {
 		key:    key,
 		uid:    uid,
 		wake:   make(chan struct{}, 1),
-		agents: &agents{},
+		agents: &agents{now: deps.Now},
 		log:    deps.Log.WithFields(logrus.Fields{"namespace": key.Namespace, "cluster": key.Name}),
 		told:   map[string]bool{},
 	}
@@ -116,8 +116,8 @@ func (l *Loop) requeue(recheck time.Duration, err error) {
 
 // pass observes, analyses, acts and reports. Its error only asks for back-off:
 // what went wrong has been logged and is in the status.
-func (l *Loop) pass(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, passTimeout)
+func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(stopped, passTimeout)
 	defer cancel()
 
 	c, err := l.Clusters.PostgresClusters(l.key.Namespace).Get(l.key.Name)
@@ -134,10 +134,15 @@ func (l *Loop) pass(ctx context.Context) (time.Duration, error) {
 	}
 	plan := Analyse(o)
 	failures := l.carryOut(ctx, c, plan)
+	if err := stopped.Err(); err != nil {
+		return 0, err // what was cut short is no failure, and nobody waits for a report
+	}
 	l.tell(failures)
 	switch err := l.report(ctx, c, Status(o, plan, failures)); {
 	case apierrors.IsConflict(err):
 		return staleRecheck, nil // the cache was behind; the next pass reads what is new
+	case stopped.Err() != nil:
+		return 0, err
 	case err != nil:
 		l.log.WithError(err).Warn("can't write the status")
 		return 0, err
@@ -150,24 +155,33 @@ func (l *Loop) pass(ctx context.Context) (time.Duration, error) {
 func (l *Loop) carryOut(ctx context.Context, c *v1.PostgresCluster, plan Plan) []Failure {
 	a := actor{client: l.Kube, owner: l.uid}
 	outcomes := make([]*Failure, len(plan.Actions))
+	held := make([]bool, len(plan.Actions))
 	for _, stage := range stagesOf(plan.Actions) {
+		failed := failuresIn(outcomes)
 		var all sync.WaitGroup
 		for _, n := range stage {
-			all.Go(func() { outcomes[n] = a.act(ctx, plan.Actions[n]) })
+			if held[n] = mustWait(plan.Actions[n], failed); !held[n] {
+				all.Go(func() { outcomes[n] = a.act(ctx, plan.Actions[n]) })
+			}
 		}
 		all.Wait()
 	}
-	var failures []Failure
 	for n, action := range plan.Actions {
-		if outcomes[n] != nil {
-			failures = append(failures, *outcomes[n])
-			continue
-		}
-		if action.Reason != "" {
+		if outcomes[n] == nil && !held[n] && action.Reason != "" {
 			l.log.WithField("reason", action.Reason).Info(action.Note)
 			// The object is named as related: events that differ in their note
 			// alone would be counted as one.
 			l.Events.Eventf(c, action.Object, corev1.EventTypeNormal, action.Reason, string(action.Verb), "%s", action.Note)
+		}
+	}
+	return failuresIn(outcomes)
+}
+
+func failuresIn(outcomes []*Failure) []Failure {
+	var failures []Failure
+	for _, outcome := range outcomes {
+		if outcome != nil {
+			failures = append(failures, *outcome)
 		}
 	}
 	return failures
@@ -208,11 +222,13 @@ func (l *Loop) report(ctx context.Context, c *v1.PostgresCluster, status v1.Post
 // announce makes an event of each condition whose answer or reason changed, but
 // for those that begin as they should be.
 func (l *Loop) announce(c *v1.PostgresCluster, before, after []metav1.Condition) {
+	said := map[string]bool{}
 	for _, now := range after {
 		was := meta.FindStatusCondition(before, now.Type)
-		if !isNews(was, now) {
-			continue
+		if !isNews(was, now) || said[now.Reason+now.Message] {
+			continue // no news, or said of another condition just now
 		}
+		said[now.Reason+now.Message] = true
 		kind := corev1.EventTypeNormal
 		if now.Status == metav1.ConditionFalse && isBad(now.Reason) {
 			kind = corev1.EventTypeWarning

@@ -59,6 +59,9 @@ func removeInstances(o Observation, p *Plan) {
 		if slices.Contains(p.Members, i.Name) {
 			continue
 		}
+		if i.Pod == nil && i.Volume != nil && specs.IsAdopted(i.Volume, o.Cluster) {
+			continue // left by an earlier cluster, and not used
+		}
 		if !o.primaryServes() {
 			p.wait("instance %s is to be removed, which waits until the primary serves", i.Name)
 			continue

@@ -122,7 +122,8 @@ func (o Observation) isSpare(i Instance) bool {
 
 // isReady says whether the instance serves.
 func (i Instance) isReady() bool {
-	return i.Pod != nil && i.Pod.DeletionTimestamp == nil && hasTrueCondition(i.Pod, corev1.PodReady) &&
+	return i.Pod != nil && i.Pod.DeletionTimestamp == nil &&
+		i.Pod.Status.Phase == corev1.PodRunning && hasTrueCondition(i.Pod, corev1.PodReady) &&
 		(i.State == nil || i.State.Ready)
 }
 

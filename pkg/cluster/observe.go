@@ -3,12 +3,16 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/errors"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
@@ -124,7 +128,11 @@ func askAgents(ctx context.Context, agents stateFetcher, o Observation) {
 	var all sync.WaitGroup
 	for n := range o.Instances {
 		i := &o.Instances[n]
-		if ca == nil || !mayAnswer(i.Pod) {
+		if !mayAnswer(i.Pod) {
+			continue
+		}
+		if ca == nil {
+			i.Unreachable = "the operator has no certificate yet"
 			continue
 		}
 		all.Go(func() {
@@ -134,7 +142,7 @@ func askAgents(ctx context.Context, agents stateFetcher, o Observation) {
 			state, err := agents.fetch(ctx, ca, i.Pod, host)
 			switch {
 			case err != nil:
-				i.Unreachable = err.Error()
+				i.Unreachable = whyUnreachable(err)
 			case state.PodUID != string(i.Pod.UID):
 				i.Unreachable = "another pod answers at its address"
 			default:
@@ -143,6 +151,24 @@ func askAgents(ctx context.Context, agents stateFetcher, o Observation) {
 		})
 	}
 	all.Wait()
+}
+
+// whyUnreachable says in fixed words why an agent did not answer. The error
+// itself names the port of our side, which is another each time, so that each
+// pass would write another status.
+func whyUnreachable(err error) string {
+	var timeout interface{ Timeout() bool }
+	var network *net.OpError
+	var request *url.Error
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
+		return "no answer in time"
+	case errors.As(err, &network):
+		return fmt.Sprintf("%s %v: %v", network.Op, network.Addr, network.Err)
+	case errors.As(err, &request):
+		return request.Err.Error()
+	}
+	return err.Error()
 }
 
 // mayAnswer says whether the pod's agent can be listening.
@@ -182,7 +208,7 @@ func get[T interface {
 	var none T
 	found, err := lister(name)
 	switch {
-	case errors.IsNotFound(err):
+	case apierrors.IsNotFound(err):
 		return none
 	case err != nil:
 		*b.err = cmp.Or(*b.err, err)

@@ -2,11 +2,14 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
 // Plan is what a pass decided.
@@ -82,6 +85,24 @@ type Failure struct {
 	// Reason is one of the API's reasons.
 	Reason string
 	Err    error
+}
+
+// mustWait says whether an action would do harm after what failed before it in
+// the same pass: a pod must not be made while a volume, Secret or other object
+// that it names is missing, or is somebody else's.
+func mustWait(action Action, failed []Failure) bool {
+	pod, isPod := action.Object.(*corev1.Pod)
+	if !isPod || action.Verb != Create {
+		return false
+	}
+	return slices.ContainsFunc(failed, func(f Failure) bool {
+		switch f.Action.Object.(type) {
+		case *corev1.PersistentVolumeClaim, *corev1.Secret, *corev1.ConfigMap, *corev1.ServiceAccount:
+			instance, ofInstance := f.Action.Object.GetLabels()[specs.InstanceLabel]
+			return !ofInstance || instance == pod.Name
+		}
+		return false
+	})
 }
 
 func (p *Plan) create(o object, reason, note string) {

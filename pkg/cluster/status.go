@@ -102,6 +102,9 @@ func conditions(o Observation, p Plan, failures []Failure) []metav1.Condition {
 }
 
 func specAccepted(p Plan) metav1.Condition {
+	if p.SpecError != "" && len(p.Members) == 0 {
+		return no(v1.ConditionSpecAccepted, v1.ReasonInvalid, p.SpecError)
+	}
 	if p.SpecError != "" {
 		return no(v1.ConditionSpecAccepted, v1.ReasonInvalid, p.SpecError+"; until it is corrected, the configuration before it stays in force")
 	}
@@ -323,9 +326,14 @@ func describeAll(o Observation, p Plan) string {
 		texts = append(texts, o.primaryName()+": its server runs and takes no writes yet")
 	}
 	for _, i := range everyInstance(o, p) {
-		if !i.isReady() {
+		switch {
+		case len(p.Members) > 0 && !slices.Contains(p.Members, i.Name):
+			if o.primaryServes() { // else it stays, and a wait says so
+				texts = append(texts, i.Name+": it is not asked for and goes")
+			}
+		case !i.isReady():
 			texts = append(texts, i.Name+": "+troubleOf(i, o.Now).Message)
-		} else if i.State == nil {
+		case i.State == nil:
 			texts = append(texts, i.Name+": it serves, and its agent does not answer: "+i.Unreachable)
 		}
 	}
