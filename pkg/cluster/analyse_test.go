@@ -1,0 +1,491 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/pgop/postgres-operator/internal/golden"
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/election"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+// analyseCases are what a pass may find. Each changes a cluster of three that
+// has settled; testdata/analyse.txt has what a pass then plans and reports.
+var analyseCases = []struct {
+	why    string
+	change func(w *world)
+	// failed are the actions that the API server refuses, and its words.
+	failed map[string]error
+}{
+	{why: "a new cluster: everything is made at once", change: func(w *world) { *w = *newWorld(3) }},
+	{why: "a settled cluster: nothing is done, whatever webhooks made of the pods", change: func(*world) {}},
+	{why: "a settled cluster of one", change: func(w *world) { *w = *settledWorld(1) }},
+
+	// The way up.
+	{why: "no node has room: the scheduler's words are in the status", change: func(w *world) {
+		*w = *newWorld(3)
+		w.full = true
+		w.turn()
+	}},
+	{why: "containers are being started", change: func(w *world) {
+		*w = *newWorld(3)
+		w.turn()
+	}},
+	{why: "an image can't be pulled", change: func(w *world) {
+		*w = *newWorld(1)
+		w.turn()
+		w.waiting("shop-1", "ImagePullBackOff", `Back-off pulling image "docker.io/library/postgres:17"`)
+	}},
+	{why: "instance 1 makes the database, the others wait for it", change: func(w *world) {
+		w.start(3)
+		w.say("shop-1", func(s *instanceapi.State) { s.Phase, s.Message = instanceapi.PhaseBootstrapping, "running initdb" })
+		for _, name := range []string{"shop-2", "shop-3"} {
+			w.say(name, func(s *instanceapi.State) { s.Phase, s.Message = instanceapi.PhaseWaiting, "for the primary" })
+		}
+	}},
+	{why: "the database can't be made", change: func(w *world) {
+		w.start(1)
+		w.say("shop-1", func(s *instanceapi.State) {
+			s.Phase, s.Message = instanceapi.PhaseFailed, `initdb: error: invalid locale name "nope"`
+		})
+	}},
+
+	// Pods and volumes.
+	{why: "a replica's pod is gone: it comes back on its volume", change: func(w *world) { delete(w.objects["Pod"], "shop-2") }},
+	{why: "the primary's pod is gone: it comes back on its volume", change: func(w *world) { delete(w.objects["Pod"], "shop-1") }},
+	{why: "the primary's pod has come back and does not reign yet", change: func(w *world) {
+		delete(w.objects["Pod"], "shop-1")
+		w.turn()
+		w.turn()
+		w.say("shop-1", func(s *instanceapi.State) {
+			s.Role, s.Ready, s.Phase, s.Message = instanceapi.RoleNone, false, instanceapi.PhaseStarting, "recovering"
+		})
+		w.reign("shop-1/the-pod-before")
+	}},
+	{why: "all pods are gone", change: func(w *world) { clear(w.objects["Pod"]) }},
+	{why: "a pod is stopping", change: func(w *world) { w.remove("Pod", "shop-3") }},
+	{why: "a pod was evicted: it is replaced", change: func(w *world) {
+		change(w, "shop-3", func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "the node was low on memory"
+		})
+	}},
+	{why: "a pod ended well, which a server does not: it is replaced", change: func(w *world) {
+		change(w, "shop-3", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	}},
+	{why: "a container crashes again and again", change: func(w *world) {
+		w.waiting("shop-3", "CrashLoopBackOff", "back-off 20s restarting failed container")
+	}},
+	{why: "a replica's volume is being deleted: its pod makes way", change: func(w *world) { w.remove("PersistentVolumeClaim", "shop-2") }},
+	{why: "the primary's volume is being deleted: nobody helps", change: func(w *world) { w.remove("PersistentVolumeClaim", "shop-1") }},
+	{why: "a replica's volume and pod are gone: both are made anew", change: func(w *world) { w.lose("shop-2") }},
+	{why: "a pod waits for a volume that is gone: it gets one", change: func(w *world) {
+		w.lose("shop-2")
+		w.store(w.born(specs.Pod(v1.WithDefaults(w.cluster), "shop-2", testImage)))
+	}},
+	{why: "a pod has a node, and its volume is gone before it started: it is replaced", change: func(w *world) {
+		w.lose("shop-2")
+		w.store(w.born(specs.Pod(v1.WithDefaults(w.cluster), "shop-2", testImage)))
+		change(w, "shop-2", func(p *corev1.Pod) { p.Spec.NodeName = "node-2" })
+	}},
+	{why: "the primary's volume and pod are gone", change: func(w *world) { w.lose("shop-1") }},
+	{why: "the primary has come back on an empty volume: nothing is initialised", change: func(w *world) {
+		w.lose("shop-1")
+		w.turn()
+		w.turn()
+		w.turn()
+	}},
+	{why: "the volume behind a claim was lost", change: func(w *world) {
+		delete(w.objects["Pod"], "shop-2")
+		change(w, "shop-2", func(v *corev1.PersistentVolumeClaim) { v.Status.Phase = corev1.ClaimLost })
+	}},
+
+	// Agents.
+	{why: "the agent of a replica that serves can't be reached", change: func(w *world) { w.cut["shop-2"] = true }},
+	{why: "the agent of the primary can't be reached, and its pod is not ready", change: func(w *world) {
+		w.cut["shop-1"] = true
+		w.probe("shop-1", false)
+	}},
+	{why: "another pod answers at a replica's address", change: func(w *world) {
+		w.say("shop-2", func(s *instanceapi.State) { s.PodUID = "other" })
+	}},
+	{why: "a replica does not stream", change: func(w *world) {
+		w.say("shop-3", func(s *instanceapi.State) { s.Streaming, s.Ready, s.Message = false, false, "replication slot is gone" })
+	}},
+	{why: "a replica is cloning", change: func(w *world) {
+		w.say("shop-3", func(s *instanceapi.State) {
+			*s = instanceapi.State{Instance: s.Instance, PodUID: s.PodUID, Inspected: true, Phase: instanceapi.PhaseCloning, Message: "copying shop-1"}
+		})
+	}},
+	{why: "the primary's disk is full", change: func(w *world) {
+		w.say("shop-1", func(s *instanceapi.State) {
+			s.Ready, s.Phase, s.VolumeSize, s.VolumeFree = false, instanceapi.PhaseFailed, 1<<30, 1<<10
+			s.Message = "could not write: No space left on device"
+		})
+	}},
+	{why: "the primary's server can't start", change: func(w *world) {
+		w.say("shop-1", func(s *instanceapi.State) {
+			s.Ready, s.Role, s.Phase, s.Message = false, instanceapi.RoleNone, instanceapi.PhaseFailed, "could not open pg_control"
+		})
+	}},
+
+	// The number of instances.
+	{why: "more instances are asked for", change: func(w *world) { w.scale(5) }},
+	{why: "fewer are asked for: the highest number goes, with its volume", change: func(w *world) { w.scale(2) }},
+	{why: "fewer are asked for: one that does not serve goes first", change: func(w *world) {
+		w.say("shop-2", func(s *instanceapi.State) { s.Ready = false })
+		w.scale(2)
+	}},
+	{why: "one is asked for, and the primary has the highest number: it stays", change: func(w *world) {
+		w.reign("shop-3/" + string(w.pod("shop-3").UID))
+		w.say("shop-3", func(s *instanceapi.State) { s.Role = instanceapi.RolePrimary })
+		w.say("shop-1", func(s *instanceapi.State) { s.Role = instanceapi.RoleReplica })
+		w.scale(1)
+	}},
+	{why: "fewer are asked for while the primary does not serve: no copy goes", change: func(w *world) {
+		w.say("shop-1", func(s *instanceapi.State) { s.Ready = false })
+		w.scale(1)
+	}},
+	{why: "no instance is asked for, past the schema: one stays", change: func(w *world) { w.scale(0) }},
+
+	// The spec.
+	{why: "a spec that is refused makes nothing", change: func(w *world) {
+		*w = *newWorld(3)
+		w.set("listen_addresses", "*")
+	}},
+	{why: "a spec that is refused later leaves everything as it was", change: func(w *world) { w.set("listen_addresses", "*") }},
+	{why: "a spec that is refused does not keep the cluster from growing", change: func(w *world) {
+		w.set("listen_addresses", "*")
+		w.scale(4)
+	}},
+	{why: "a spec is refused and the configuration is gone: what runs is looked after", change: func(w *world) {
+		w.set("listen_addresses", "*")
+		w.remove("ConfigMap", "shop-config")
+		delete(w.objects["Pod"], "shop-2")
+	}},
+	{why: "a parameter changes: the agents get it", change: func(w *world) { w.set("work_mem", "8MB") }},
+	{why: "a parameter has not reached every agent yet", change: func(w *world) {
+		w.set("work_mem", "8MB")
+		w.turn()
+		w.say("shop-2", func(s *instanceapi.State) { s.ConfigHash = "of-before" })
+	}},
+	{why: "a parameter waits for a restart", change: func(w *world) {
+		w.say("shop-2", func(s *instanceapi.State) { s.PendingRestart = []string{"max_connections", "shared_buffers"} })
+	}},
+	{why: "the server refuses the configuration", change: func(w *world) {
+		for _, name := range []string{"shop-1", "shop-2", "shop-3"} {
+			w.say(name, func(s *instanceapi.State) { s.ConfigError = `unrecognized configuration parameter "nope"` })
+		}
+	}},
+	{why: "the template changes: pods that serve are left alone", change: func(w *world) { w.ask("2") }},
+	{why: "the template changes: a pod that finds no node is replaced", change: func(w *world) {
+		w.lose("shop-2")
+		w.full = true
+		w.turn()
+		w.ask("2")
+	}},
+	{why: "the template changes: a server that can't start gets a new pod", change: func(w *world) {
+		w.say("shop-3", func(s *instanceapi.State) {
+			s.Ready, s.Phase, s.Message = false, instanceapi.PhaseFailed, "out of memory"
+		})
+		w.ask("2")
+	}},
+	{why: "volumes are to grow", change: func(w *world) { w.grow("2Gi") }},
+	{why: "the same size in other units is no change", change: func(w *world) { w.grow("1024Mi") }},
+	{why: "volumes are growing, and one can't", change: func(w *world) {
+		w.grow("2Gi")
+		w.turn()
+		for _, name := range []string{"shop-1", "shop-2", "shop-3"} {
+			change(w, name, func(v *corev1.PersistentVolumeClaim) {
+				v.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+			})
+		}
+		change(w, "shop-2", func(v *corev1.PersistentVolumeClaim) {
+			v.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{
+				Type: corev1.PersistentVolumeClaimControllerResizeError, Status: corev1.ConditionTrue, Message: "the disk can't grow",
+			}}
+		})
+	}},
+	{why: "volumes are to go with the cluster", change: func(w *world) {
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Retain = v1.DeleteVolumes })
+	}},
+
+	// Hand edits.
+	{why: "everything but pods and volumes was deleted by hand", change: func(w *world) {
+		for _, kind := range []string{"ConfigMap", "EndpointSlice", "Role", "RoleBinding", "Service", "ServiceAccount"} {
+			clear(w.objects[kind])
+		}
+	}},
+	{why: "the logins were deleted by hand", change: func(w *world) {
+		w.remove("Secret", "shop-app")
+		w.remove("Secret", "shop-replication")
+	}},
+	{why: "the authority was deleted by hand: all certificates are made anew", change: func(w *world) { w.remove("Secret", "shop-ca") }},
+	{why: "the authority can't be read", change: func(w *world) {
+		change(w, "shop-ca", func(s *corev1.Secret) { s.Data[specs.KeyKey] = []byte("x") })
+	}},
+	{why: "certificates end soon", change: func(w *world) { w.now = w.now.Add(70 * 24 * time.Hour) }},
+	{why: "the Lease was deleted by hand", change: func(w *world) { w.remove("Lease", "shop") }},
+	{why: "the record of the reign can't be read", change: func(w *world) {
+		change(w, "shop", func(l *coordinationv1.Lease) { l.Annotations[election.RecordAnnotation] = "{" })
+	}},
+	{why: "objects were edited by hand: they are put right", change: func(w *world) {
+		change(w, "shop-rw", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "mine"} })
+		change(w, "shop-config", func(c *corev1.ConfigMap) { c.Data[instanceapi.HBAKey] = "local all all trust" })
+		change(w, "shop-instance", func(r *rbacv1.Role) { r.Rules = nil })
+		change(w, "shop-instance", func(b *rbacv1.RoleBinding) { b.Subjects = nil })
+		change(w, "shop-app", func(s *corev1.Secret) { s.Data["password"] = []byte("changed") })
+		change(w, "shop-2", func(p *corev1.Pod) { delete(p.Labels, specs.RoleLabel) })
+	}},
+
+	// Volumes of an earlier cluster.
+	{why: "the volumes of an earlier cluster are there, and nobody knows yet what they hold", change: func(w *world) { w.rebirth(3) }},
+	{why: "the volumes of an earlier cluster hold its database: it is taken over", change: func(w *world) {
+		w.rebirth(3)
+		w.turn()
+		w.turn()
+	}},
+	{why: "an earlier cluster left more volumes than are asked for: the others are left alone", change: func(w *world) { w.rebirth(1) }},
+	{why: "the volumes of an earlier cluster hold different databases", change: func(w *world) {
+		w.rebirth(3)
+		w.turnWithoutAgents()
+		w.turnWithoutAgents()
+		for n, name := range []string{"shop-1", "shop-2", "shop-3"} {
+			w.say(name, func(s *instanceapi.State) {
+				s.Phase, s.Message = instanceapi.PhaseWaiting, "for a primary"
+				s.Inspected, s.HasData, s.SystemID = true, true, fmt.Sprint("743", n/2)
+			})
+		}
+	}},
+	{why: "the volumes of an earlier cluster are empty", change: func(w *world) {
+		w.rebirth(3)
+		w.turnWithoutAgents()
+		w.turnWithoutAgents()
+		for _, name := range []string{"shop-1", "shop-2", "shop-3"} {
+			w.say(name, func(s *instanceapi.State) { s.Phase, s.Inspected = instanceapi.PhaseWaiting, true })
+		}
+	}},
+
+	// What the API server refuses.
+	{why: "a quota leaves no room for a pod", change: func(w *world) { delete(w.objects["Pod"], "shop-2") },
+		failed: map[string]error{"create Pod shop-2": errors.New(`pods "shop-2" is forbidden: exceeded quota: small`)}},
+	{why: "somebody else's Service has the name", change: func(w *world) { w.remove("Service", "shop-rw") },
+		failed: map[string]error{"create Service shop-rw": conflict(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "shop-rw"}})}},
+}
+
+func TestAnalyse(t *testing.T) {
+	var all strings.Builder
+	seen := map[string]bool{}
+	for _, c := range analyseCases {
+		if seen[c.why] {
+			t.Errorf("two cases %q", c.why)
+		}
+		seen[c.why] = true
+		w := settledWorld(3)
+		c.change(w)
+		w.catchUp(allKinds...)
+		o := w.observe()
+		before, lists := snapshot(w), o
+		p := Analyse(o)
+		var failures []Failure
+		for _, a := range p.Actions {
+			if err := c.failed[a.String()]; err != nil {
+				failures = append(failures, Failure{Action: a, Reason: v1.ReasonCreateFailed, Err: err})
+			}
+		}
+		status := Status(o, p, failures)
+		if diff := cmp.Diff(before, snapshot(w)); diff != "" {
+			t.Errorf("%s: Analyse or Status changed what was observed:\n%s", c.why, diff)
+		}
+		if len(lists.Instances) != len(o.Instances) {
+			t.Errorf("%s: Analyse changed the observation", c.why)
+		}
+		fmt.Fprintf(&all, "# %s\n%s\n", c.why, describe(w, p, status))
+	}
+	golden.Text(t, "analyse.txt", all.String())
+}
+
+// turn is one of everybody's.
+func (w *world) turn() {
+	w.turnWithoutAgents()
+	w.agents()
+}
+
+func (w *world) turnWithoutAgents() {
+	w.catchUp(allKinds...)
+	w.pass()
+	w.kubernetes()
+	w.now = w.now.Add(time.Minute)
+}
+
+// start makes a new world whose containers run, and whose agents have not said
+// anything yet.
+func (w *world) start(instances int32) {
+	*w = *newWorld(instances)
+	for range 3 {
+		w.turnWithoutAgents()
+	}
+}
+
+func (w *world) say(name string, edit func(*instanceapi.State)) {
+	pod := w.pod(name)
+	s := w.states[pod.UID]
+	s.Instance, s.PodUID = name, string(pod.UID)
+	edit(&s)
+	w.states[pod.UID] = s
+	w.probe(name, s.Ready)
+}
+
+// reign makes the Lease holder's.
+func (w *world) reign(holder string) {
+	change(w, "shop", func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To(holder) })
+}
+
+func (w *world) waiting(name, reason, message string) {
+	change(w, name, func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name:  specs.PostgresContainer,
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
+		}}
+	})
+	w.probe(name, false)
+}
+
+// lose takes an instance with its volume and what was on it.
+func (w *world) lose(name string) {
+	delete(w.data, w.volume(name).UID)
+	delete(w.objects["Pod"], name)
+	delete(w.objects["PersistentVolumeClaim"], name)
+}
+
+func (w *world) scale(n int32) { w.edit(func(s *v1.PostgresClusterSpec) { s.Instances = &n }) }
+
+func (w *world) set(name, value string) {
+	w.edit(func(s *v1.PostgresClusterSpec) {
+		s.Postgres.Parameters = map[string]v1.ParameterValue{name: v1.NewParameter(value)}
+	})
+}
+
+func (w *world) ask(cpu string) {
+	w.edit(func(s *v1.PostgresClusterSpec) {
+		s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	})
+}
+
+func (w *world) grow(size string) {
+	w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Size = resource.MustParse(size) })
+}
+
+// rebirth deletes the cluster and everything but its volumes, and makes one of
+// the same name and that size.
+func (w *world) rebirth(instances int32) {
+	for _, kind := range allKinds {
+		if kind != "PersistentVolumeClaim" {
+			clear(w.objects[kind])
+		}
+	}
+	reborn := newWorld(instances).cluster
+	reborn.UID = "cluster-2"
+	w.cluster, w.states = reborn, map[types.UID]instanceapi.State{}
+}
+
+func snapshot(w *world) string {
+	text, err := json.Marshal(struct {
+		Cluster any
+		Objects any
+	}{w.cluster, w.cached})
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// describe writes what a pass decided and reports.
+func describe(w *world, p Plan, s v1.PostgresClusterStatus) string {
+	var b strings.Builder
+	for _, a := range p.Actions {
+		fmt.Fprint(&b, a)
+		if a.Reason != "" {
+			fmt.Fprintf(&b, "   [%s: %s]", a.Reason, a.Note)
+		}
+		b.WriteByte('\n')
+		if a.Verb == Update {
+			for _, line := range differences("", fields(w.cached[kindOf(a.Object)][a.Object.GetName()]), fields(a.Object)) {
+				b.WriteString("    " + line + "\n")
+			}
+		}
+	}
+	if p.SpecError != "" {
+		fmt.Fprintf(&b, "refused: %s\n", p.SpecError)
+	}
+	for _, wait := range p.Waits {
+		fmt.Fprintf(&b, "wait: %s\n", wait)
+	}
+	fmt.Fprintf(&b, "members %s; again after %s\n", strings.Join(p.Members, " "), p.RecheckAfter)
+	fmt.Fprintf(&b, "%s: primary %q, %d of %d ready, system known: %v\n", s.Phase, s.Primary, s.ReadyInstances, s.Instances, s.SystemID != "")
+	for _, c := range s.Conditions {
+		fmt.Fprintf(&b, "  %-16s %-5s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+	}
+	for _, m := range s.Members {
+		fmt.Fprintf(&b, "  %s %q ready=%v on %q: %s\n", m.Name, m.Role, m.Ready, m.Node, m.Message)
+	}
+	return b.String()
+}
+
+func fields(o object) any {
+	text, err := json.Marshal(o)
+	if err != nil {
+		panic(err)
+	}
+	var v any
+	if err := json.Unmarshal(text, &v); err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// differences are the fields that differ, with their new value.
+func differences(path string, before, after any) []string {
+	b, okB := before.(map[string]any)
+	a, okA := after.(map[string]any)
+	switch {
+	case okA && okB:
+		var lines []string
+		keys := map[string]bool{}
+		for key := range b {
+			keys[key] = true
+		}
+		for key := range a {
+			keys[key] = true
+		}
+		for _, key := range slices.Sorted(maps.Keys(keys)) {
+			lines = append(lines, differences(path+"."+key, b[key], a[key])...)
+		}
+		return lines
+	case cmp.Equal(before, after):
+		return nil
+	case strings.HasPrefix(path, ".data.tls") || strings.HasPrefix(path, ".data.ca"):
+		return []string{path + " = (made anew)"}
+	}
+	text, err := json.Marshal(after)
+	if err != nil {
+		panic(err)
+	}
+	return []string{path + " = " + string(text)}
+}
