@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -63,13 +64,14 @@ func (a Action) String() string {
 
 // stagesOf sorts actions, by their index, into stages that run one after the
 // other, while the actions of a stage run at once: a pod is refused without its
-// ServiceAccount, and put off by the scheduler without its volume.
+// ServiceAccount, a RoleBinding without its Role, and a pod is put off by the
+// scheduler without its volume.
 func stagesOf(actions []Action) [][]int {
 	stages := make([][]int, 3)
 	for n, action := range actions {
 		stage := 1
 		switch action.Object.(type) {
-		case *corev1.ServiceAccount:
+		case *corev1.ServiceAccount, *rbacv1.Role:
 			stage = 0
 		case *corev1.Pod:
 			stage = 2

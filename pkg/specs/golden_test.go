@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/pgop/postgres-operator/internal/golden"
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/internal/golden"
 )
 
 const operatorImage = "docker.io/pgop/postgres-operator:1.0"

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pgop/postgres-operator/deploy"
-	"github.com/pgop/postgres-operator/internal/apischema"
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/internal/apischema"
 )
 
 func loadSchema(t testing.TB) *apischema.Schema {
