@@ -136,12 +136,13 @@ func TestB25KilledDuringInitdb(t *testing.T) {
 	for n := range clusters {
 		// Bootstrap takes a second or two.
 		delay := time.Duration(random.IntN(1800)) * time.Millisecond
-		grace := ptr.To[int64](0)
-		if random.IntN(3) == 0 {
-			grace = nil
+		force := random.IntN(3) > 0
+		var grace *int64
+		if force {
+			grace = ptr.To[int64](0)
 		}
 		c := f.Cluster(fmt.Sprintf("killed-%d", n))
-		t.Logf("%s: killed %v after its container's start, grace %v", c.Name, delay, grace)
+		t.Logf("%s: killed %v after its container's start, by force: %v", c.Name, delay, force)
 		stories = append(stories, func() error {
 			manifest := framework.Manifest(c.Name, framework.Initdb(v1.InitdbSpec{SQL: []string{"create table once as select 1 as n"}}))
 			if err := f.TryCreate(manifest); err != nil {
