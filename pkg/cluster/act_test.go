@@ -1,0 +1,195 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+func kubeOf(client *fake.Clientset) Kube {
+	return Kube{Core: client.CoreV1(), RBAC: client.RbacV1(), Coordination: client.CoordinationV1(), Discovery: client.DiscoveryV1()}
+}
+
+// everyObject is one of each kind that plans are made of.
+func everyObject(c *v1.PostgresCluster) []object {
+	c = v1.WithDefaults(c)
+	services := specs.Services(c)
+	configMap, err := specs.NewConfigMap(c, specs.Configuration{Members: []string{"shop-1"}})
+	if err != nil {
+		panic(err)
+	}
+	return []object{
+		specs.Pod(c, "shop-1", testImage), specs.Volume(c, "shop-1"), services[0], specs.NewCASecret(c, nil, nil), configMap,
+		specs.InstanceServiceAccount(c), specs.InstanceRole(c), specs.InstanceRoleBinding(c), specs.NewLease(c),
+		specs.RWEndpointSlice(c, services[0]),
+	}
+}
+
+func TestEveryKindCanBeMadeChangedAndDeleted(t *testing.T) {
+	ctx := context.Background()
+	a := actor{client: kubeOf(fake.NewClientset()), owner: "cluster-1"}
+	for _, o := range everyObject(newWorld(1).cluster) {
+		if failure := a.act(ctx, Action{Verb: Create, Object: o}); failure != nil {
+			t.Fatalf("%v: %v", failure.Action, failure.Err)
+		}
+		changed := o.DeepCopyObject().(object)
+		changed.SetLabels(map[string]string{"changed": "yes"})
+		if failure := a.act(ctx, Action{Verb: Update, Object: changed}); failure != nil {
+			t.Fatalf("%v: %v", failure.Action, failure.Err)
+		}
+		live, err := getObject(ctx, a.client, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(changed.GetLabels(), live.GetLabels()); diff != "" {
+			t.Errorf("%s: %s", kindOf(o), diff)
+		}
+		if failure := a.act(ctx, Action{Verb: Delete, Object: changed}); failure != nil {
+			t.Fatalf("%v: %v", failure.Action, failure.Err)
+		}
+		if _, err := getObject(ctx, a.client, o); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: still there: %v", kindOf(o), err)
+		}
+	}
+}
+
+// B-06: what is gone already is as wanted.
+func TestWhatIsGoneNeedsNoDeletion(t *testing.T) {
+	a := actor{client: kubeOf(fake.NewClientset()), owner: "cluster-1"}
+	for _, o := range everyObject(newWorld(1).cluster) {
+		for _, verb := range []Verb{Delete, Update} {
+			if failure := a.act(context.Background(), Action{Verb: verb, Object: o}); failure != nil {
+				t.Errorf("%v: %v", failure.Action, failure.Err)
+			}
+		}
+	}
+}
+
+// B-22: a delete carries the UID that was seen, so that the API server spares
+// what has taken its name meanwhile.
+func TestDeletesCarryTheUIDThatWasSeen(t *testing.T) {
+	client := fake.NewClientset()
+	a := actor{client: kubeOf(client), owner: "cluster-1"}
+	for _, o := range everyObject(newWorld(1).cluster) {
+		o.SetUID(types.UID("seen-" + o.GetName()))
+		if failure := a.act(context.Background(), Action{Verb: Delete, Object: o}); failure != nil {
+			t.Fatal(failure.Err)
+		}
+		actions := client.Actions()
+		last := actions[len(actions)-1].(clienttesting.DeleteAction)
+		want := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(o.GetUID())}}
+		if diff := cmp.Diff(want, last.GetDeleteOptions()); diff != "" {
+			t.Errorf("%s: %s", kindOf(o), diff)
+		}
+	}
+}
+
+func TestCreatingWhatExists(t *testing.T) {
+	c := v1.WithDefaults(newWorld(1).cluster)
+	another := c.DeepCopy()
+	another.UID = "cluster-2"
+	wanted := specs.Services(c)[0]
+	leaving := specs.Services(another)[0]
+	leaving.DeletionTimestamp, leaving.Finalizers = ptr.To(metav1.Now()), []string{"example.com/wait"}
+	unlabelled := specs.Services(c)[0]
+	unlabelled.Labels = map[string]string{"mine": "yes"}
+	retained := specs.Volume(another, "shop-1")
+	stranger := specs.Volume(another, "shop-1")
+	stranger.Labels = nil
+	cases := []struct {
+		why          string
+		live, wanted object
+		// failure is what people read; empty: done.
+		failure string
+		labels  map[string]string
+	}{
+		{"ours, and the cache is behind", specs.Services(c)[0], wanted, "", wanted.Labels},
+		{"ours, and somebody took its labels", unlabelled, wanted, "", map[string]string{
+			"mine": "yes", specs.ClusterLabel: "shop", specs.ManagedByLabel: specs.ManagedBy,
+			"app.kubernetes.io/name": "postgresql", "app.kubernetes.io/instance": "shop",
+		}},
+		{"of another life of the cluster", specs.Services(another)[0], wanted,
+			"Service shop-rw exists and does not belong to this cluster, so it is left alone; delete or rename it, or give the cluster another name", wanted.Labels},
+		{"of another life, and on its way out", leaving, wanted,
+			"Service shop-rw of an earlier cluster is still being deleted; waiting until it is gone", wanted.Labels},
+		{"nobody's", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "shop-rw"}}, wanted,
+			"Service shop-rw exists and does not belong to this cluster, so it is left alone; delete or rename it, or give the cluster another name", nil},
+		{"a retained volume", retained, specs.Volume(c, "shop-1"), "", retained.Labels},
+		{"somebody's volume", stranger, specs.Volume(c, "shop-1"),
+			"PersistentVolumeClaim shop-1 exists and does not belong to this cluster, so it is left alone; delete or rename it, or give the cluster another name", nil},
+	}
+	for _, c := range cases {
+		client := fake.NewClientset(c.live)
+		a := actor{client: kubeOf(client), owner: "cluster-1"}
+		failure := a.act(context.Background(), Action{Verb: Create, Object: c.wanted})
+		got := ""
+		if failure != nil {
+			got = failure.Err.Error()
+			if failure.Reason != v1.ReasonNameConflict {
+				t.Errorf("%s: reason %s", c.why, failure.Reason)
+			}
+		}
+		if diff := cmp.Diff(c.failure, got); diff != "" {
+			t.Errorf("%s: %s", c.why, diff)
+		}
+		live, err := getObject(context.Background(), a.client, c.wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.labels, live.GetLabels()); diff != "" {
+			t.Errorf("%s: labels afterwards: %s", c.why, diff)
+		}
+		if live.GetUID() != c.live.GetUID() {
+			t.Errorf("%s: it was replaced", c.why)
+		}
+	}
+}
+
+func TestRefusalsOfTheAPIServer(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	pod := specs.Pod(v1.WithDefaults(newWorld(1).cluster), "shop-1", testImage)
+	terminating := apierrors.NewForbidden(pods, "shop-1", errors.New("because it is being terminated"))
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	quota := apierrors.NewForbidden(pods, "shop-1", errors.New("exceeded quota"))
+	cases := []struct {
+		why     string
+		verb    Verb
+		refusal error
+		want    error
+	}{
+		{"no room in a quota", Create, quota, quota},
+		{"a namespace that goes takes everything with it", Create, terminating, nil},
+		{"a server that is away", Create, apierrors.NewInternalError(errors.New("away")), apierrors.NewInternalError(errors.New("away"))},
+		{"changed since it was seen", Update, apierrors.NewConflict(pods, "shop-1", errors.New("changed")), nil},
+		{"replaced since it was seen", Delete, apierrors.NewConflict(pods, "shop-1", errors.New("UID in precondition")), nil},
+		{"an update that is refused", Update, quota, quota},
+		{"a deletion that is refused", Delete, quota, quota},
+	}
+	for _, c := range cases {
+		client := fake.NewClientset()
+		client.PrependReactor(string(c.verb), "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.refusal })
+		failure := actor{client: kubeOf(client), owner: "cluster-1"}.act(context.Background(), Action{Verb: c.verb, Object: pod})
+		switch {
+		case (failure == nil) != (c.want == nil):
+			t.Errorf("%s: got %+v, want %v", c.why, failure, c.want)
+		case failure != nil:
+			if diff := cmp.Diff([]string{v1.ReasonCreateFailed, c.want.Error()}, []string{failure.Reason, failure.Err.Error()}); diff != "" {
+				t.Errorf("%s: %s", c.why, diff)
+			}
+		}
+	}
+}
