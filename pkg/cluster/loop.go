@@ -97,6 +97,9 @@ func (l *Loop) Run(ctx context.Context) {
 			return
 		case <-l.wake:
 		}
+		if ctx.Err() != nil {
+			return // stopped and woken at once
+		}
 		recheck, err := l.pass(ctx)
 		if ctx.Err() != nil {
 			return
