@@ -70,7 +70,7 @@ func newSources(kube cluster.Kube, postgres versioned.Interface, namespace strin
 			EndpointSlices:  discoverylisters.NewEndpointSliceLister(slices.GetIndexer()),
 		},
 	}
-	if err := s.add(clusters, handlerOf(enqueue, clusterKey, anyChange)); err != nil {
+	if err := s.add(clusters, handlerOf(enqueue, clusterKey, always)); err != nil {
 		return nil, err
 	}
 	if err := s.add(leases, handlerOf(enqueue, childKey, reignChanged)); err != nil {
@@ -153,6 +153,7 @@ func handlerOf(enqueue func(cache.ObjectName), keyOf func(metav1.Object) (cache.
 		DeleteFunc: notify,
 		UpdateFunc: func(before, after any) {
 			if matters(before, after) {
+				notify(before) // an object that lost its label was somebody's
 				notify(after)
 			}
 		},
@@ -169,6 +170,9 @@ func childKey(o metav1.Object) (cache.ObjectName, bool) {
 	return cache.NewObjectName(o.GetNamespace(), name), name != ""
 }
 
+// always lets a resync wake every cluster.
+func always(any, any) bool { return true }
+
 func anyChange(before, after any) bool {
 	b, okB := before.(metav1.Object)
 	a, okA := after.(metav1.Object)
@@ -184,7 +188,7 @@ func reignChanged(before, after any) bool {
 	}
 	return holderOf(a) != holderOf(b) ||
 		a.Annotations[election.RecordAnnotation] != b.Annotations[election.RecordAnnotation] ||
-		a.DeletionTimestamp != b.DeletionTimestamp
+		!a.DeletionTimestamp.Equal(b.DeletionTimestamp)
 }
 
 func holderOf(l *coordinationv1.Lease) string {
