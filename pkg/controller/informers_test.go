@@ -1,0 +1,119 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/election"
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+// pod is one of the named cluster, in that version; of none if name is empty.
+func pod(cluster, version string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "shop-1", ResourceVersion: version}}
+	if cluster != "" {
+		p.Labels = map[string]string{specs.ClusterLabel: cluster}
+	}
+	return p
+}
+
+func TestEventsOfChildrenWakeTheirCluster(t *testing.T) {
+	cases := []struct {
+		why   string
+		event func(cache.ResourceEventHandler)
+		want  []string
+	}{
+		{"made", func(h cache.ResourceEventHandler) { h.OnAdd(pod("shop", "1"), false) }, []string{"db/shop"}},
+		{"changed", func(h cache.ResourceEventHandler) { h.OnUpdate(pod("shop", "1"), pod("shop", "2")) }, []string{"db/shop", "db/shop"}},
+		{"seen again in a resync", func(h cache.ResourceEventHandler) { h.OnUpdate(pod("shop", "1"), pod("shop", "1")) }, nil},
+		{"deleted", func(h cache.ResourceEventHandler) { h.OnDelete(pod("shop", "1")) }, []string{"db/shop"}},
+		{"deleted while the watch was cut", func(h cache.ResourceEventHandler) {
+			h.OnDelete(cache.DeletedFinalStateUnknown{Key: "db/shop-1", Obj: pod("shop", "1")})
+		}, []string{"db/shop"}},
+		{"of no cluster", func(h cache.ResourceEventHandler) { h.OnAdd(pod("", "1"), false) }, nil},
+		{"robbed of its label", func(h cache.ResourceEventHandler) { h.OnUpdate(pod("shop", "1"), pod("", "2")) }, []string{"db/shop"}},
+		{"labelled as another cluster's", func(h cache.ResourceEventHandler) { h.OnUpdate(pod("shop", "1"), pod("other", "2")) }, []string{"db/shop", "db/other"}},
+		{"something that is no object", func(h cache.ResourceEventHandler) { h.OnDelete("x") }, nil},
+	}
+	for _, c := range cases {
+		var got []string
+		c.event(handlerOf(func(key cache.ObjectName) { got = append(got, key.String()) }, childKey, anyChange))
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: %s", c.why, diff)
+		}
+	}
+}
+
+func TestResyncWakesEveryCluster(t *testing.T) {
+	var got []string
+	handler := handlerOf(func(key cache.ObjectName) { got = append(got, key.String()) }, clusterKey, always)
+	c := &v1.PostgresCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "shop", ResourceVersion: "1"}}
+	handler.OnUpdate(c, c)
+	if len(got) == 0 || got[0] != "db/shop" {
+		t.Errorf("woken: %v", got)
+	}
+}
+
+func TestRenewalsOfALeaseWakeNobody(t *testing.T) {
+	record := election.Record{Term: 3, SystemID: "1"}
+	lease := func(edit func(*coordinationv1.Lease)) *coordinationv1.Lease {
+		l := &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{election.RecordAnnotation: record.String()}},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("shop-1/uid")},
+		}
+		if edit != nil {
+			edit(l)
+		}
+		return l
+	}
+	newer := record
+	newer.Term++
+	cases := []struct {
+		why   string
+		after *coordinationv1.Lease
+		want  bool
+	}{
+		{"a renewal", lease(func(l *coordinationv1.Lease) {
+			l.ResourceVersion = "2"
+			l.Spec.RenewTime = ptr.To(metav1.NewMicroTime(time.Unix(1, 0)))
+		}), false},
+		{"another annotation", lease(func(l *coordinationv1.Lease) { l.Annotations["mine"] = "x" }), false},
+		{"another holder", lease(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("shop-2/uid") }), true},
+		{"the same instance in another pod", lease(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("shop-1/other") }), true},
+		{"released", lease(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil }), true},
+		{"a new record", lease(func(l *coordinationv1.Lease) { l.Annotations[election.RecordAnnotation] = newer.String() }), true},
+		{"no record", lease(func(l *coordinationv1.Lease) { l.Annotations = nil }), true},
+		{"on its way out", lease(func(l *coordinationv1.Lease) { l.DeletionTimestamp = ptr.To(metav1.Now()) }), true},
+	}
+	for _, c := range cases {
+		if got := reignChanged(lease(nil), c.after); got != c.want {
+			t.Errorf("%s: wakes is %v, want %v", c.why, got, c.want)
+		}
+		if reignChanged(c.after, c.after.DeepCopy()) {
+			t.Errorf("%s: a resync wakes", c.why)
+		}
+	}
+	if !reignChanged("not", "leases") {
+		t.Error("what is no Lease is left out")
+	}
+}
+
+func TestCachesHoldNoManagedFields(t *testing.T) {
+	p := pod("shop", "1")
+	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	stripped, err := stripManagedFields(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(pod("shop", "1"), stripped); diff != "" {
+		t.Error(diff)
+	}
+}
