@@ -94,7 +94,9 @@ func programMappings(smaps string) ([]mapping, error) {
 			if inside = ok; ok {
 				found = append(found, m)
 			}
-		case inside && len(fields) >= 2 && (fields[0] == "Anonymous:" || fields[0] == "Private_Dirty:") && fields[1] != "0":
+		case inside && len(fields) >= 2 && fields[0] == "Anonymous:" && fields[1] != "0":
+			// Private_Dirty says nothing of the kind: pages of a file that has just
+			// been copied are dirty until the kernel has written them.
 			found[len(found)-1].changed = true
 		}
 	}
