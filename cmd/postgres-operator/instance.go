@@ -46,7 +46,7 @@ func parseInstanceFlags(args []string) (instanceFlags, error) {
 	set.DurationVar(&o.StopTimeout, "stop-timeout", mostOfTheGracePeriod, "how long stopping the server in order may take")
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "path of a kubeconfig, to run outside of the cluster; default: the pod's service account")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warning or error")
-	return f, set.Parse(args)
+	return f, parseFlags(set, args)
 }
 
 func runInstance(ctx context.Context, args []string) error {

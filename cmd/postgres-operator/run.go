@@ -51,13 +51,25 @@ func parseOperatorFlags(args []string) (operatorFlags, error) {
 	set.BoolVar(&f.createCRD, "create-crd", true, "install the CRD at start")
 	set.StringVar(&f.probes, "probe-listen", ":8080", "address of /healthz and /readyz")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warning or error")
-	if err := set.Parse(args); err != nil {
+	if err := parseFlags(set, args); err != nil {
 		return f, err
 	}
 	if f.image == "" {
 		return f, errors.New("flag --image (or environment OPERATOR_IMAGE): name the image of this operator, from which instances get their agent")
 	}
 	return f, nil
+}
+
+// parseFlags accepts flags and nothing else, so that the false of
+// `--create-crd false` is not overlooked.
+func parseFlags(set *flag.FlagSet, args []string) error {
+	if err := set.Parse(args); err != nil {
+		return err
+	}
+	if set.NArg() > 0 {
+		return fmt.Errorf("%s: %q is no flag; write a flag's value as --flag=value", set.Name(), set.Arg(0))
+	}
+	return nil
 }
 
 func runOperator(ctx context.Context, args []string) error {

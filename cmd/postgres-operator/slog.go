@@ -22,7 +22,7 @@ func (b *slogBridge) Enabled(_ context.Context, level slog.Level) bool {
 func (b *slogBridge) Handle(_ context.Context, record slog.Record) error {
 	fields := logrus.Fields{}
 	record.Attrs(func(a slog.Attr) bool {
-		fields[b.prefix+a.Key] = a.Value.Any()
+		fields[b.prefix+a.Key] = a.Value.Resolve().Any()
 		return true
 	})
 	b.log.WithFields(fields).Log(logrusLevel(record.Level), record.Message)
@@ -33,7 +33,7 @@ func (b *slogBridge) Handle(_ context.Context, record slog.Record) error {
 func (b *slogBridge) WithAttrs(attrs []slog.Attr) slog.Handler {
 	fields := logrus.Fields{}
 	for _, a := range attrs {
-		fields[b.prefix+a.Key] = a.Value.Any()
+		fields[b.prefix+a.Key] = a.Value.Resolve().Any()
 	}
 	return &slogBridge{log: b.log.WithFields(fields), prefix: b.prefix}
 }
