@@ -161,6 +161,9 @@ func (w *world) pass() (Observation, Plan, v1.PostgresClusterStatus) {
 	p := Analyse(o)
 	var failures []Failure
 	for _, action := range p.Actions {
+		if mustWait(action, failures) {
+			continue
+		}
 		if err := w.apply(action); err != nil {
 			failures = append(failures, Failure{Action: action, Reason: v1.ReasonNameConflict, Err: err})
 		}
