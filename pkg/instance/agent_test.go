@@ -44,6 +44,7 @@ func (p *testPod) query(query string) string {
 }
 
 func TestFirstInstanceMakesTheDatabase(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply(func() {
 		w.config.Bootstrap.SQL = []string{
@@ -90,6 +91,7 @@ func TestFirstInstanceMakesTheDatabase(t *testing.T) {
 }
 
 func TestReplicasCloneInParallelAndFollow(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.apply(func() { w.config.Members = []string{"shop-1", "shop-2", "shop-3"} })
 	// The replicas wait for the primary to appear.
@@ -170,6 +172,7 @@ func TestReplicasCloneInParallelAndFollow(t *testing.T) {
 }
 
 func TestConfigurationIsAppliedOrHeldBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := w.start("shop-1", "127.0.0.11")
 	p.waitFor("ready", isReady)
@@ -225,6 +228,7 @@ func TestConfigurationIsAppliedOrHeldBack(t *testing.T) {
 }
 
 func TestPasswordsFollowTheSecret(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := w.start("shop-1", "127.0.0.11")
 	p.waitFor("ready", isReady)
@@ -236,6 +240,7 @@ func TestPasswordsFollowTheSecret(t *testing.T) {
 }
 
 func TestFailedBootstrapSaysWhyAndTriesAgain(t *testing.T) {
+	t.Parallel()
 	cases := []struct {
 		why     string
 		broken  func(*instanceapi.Bootstrap)
@@ -263,6 +268,7 @@ func TestFailedBootstrapSaysWhyAndTriesAgain(t *testing.T) {
 }
 
 func TestVolumeThatHoldsOtherDataIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.options("shop-1", "127.0.0.11")
 	v := volume{mount: o.Mount, major: o.Major}
@@ -276,6 +282,7 @@ func TestVolumeThatHoldsOtherDataIsLeftAlone(t *testing.T) {
 }
 
 func TestUnfinishedInitdbIsMadeAnew(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.options("shop-1", "127.0.0.11")
 	v := volume{mount: o.Mount, major: o.Major}
@@ -285,6 +292,7 @@ func TestUnfinishedInitdbIsMadeAnew(t *testing.T) {
 }
 
 func TestImageOfAnotherVersionIsRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.options("shop-1", "127.0.0.11")
 	o.Major++
@@ -295,6 +303,7 @@ func TestImageOfAnotherVersionIsRefused(t *testing.T) {
 }
 
 func TestTwoPodsOnOneVolume(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	first := w.start("shop-1", "127.0.0.11")
 	first.waitFor("ready", isReady)

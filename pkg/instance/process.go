@@ -177,13 +177,22 @@ func (a *Agent) launch() (*server, error) {
 		_ = output.Close() // never read
 		return nil, fmt.Errorf("start the server: %w", err)
 	}
+	said := make(chan struct{})
 	go func() {
+		defer close(said)
 		// Ends when the last process of the server has closed its end.
 		_, _ = io.Copy(io.MultiWriter(s.log, a.serverLog), output)
 		_ = output.Close()
 	}()
 	go func() {
 		s.exit = a.children.Wait(s.cmd)
+		// Its last words may still be on their way; a backend that outlives it
+		// says no more.
+		const patience = 100 * time.Millisecond
+		select {
+		case <-said:
+		case <-time.After(patience):
+		}
 		close(s.exited)
 		a.wakeUp()
 	}()
