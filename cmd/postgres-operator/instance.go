@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/pgop/postgres-operator/pkg/instance"
 	"github.com/pgop/postgres-operator/pkg/postgres"
@@ -35,6 +36,7 @@ func parseInstanceFlags(args []string) (instanceFlags, error) {
 	o := &f.options
 	set := flag.NewFlagSet("instance", flag.ContinueOnError)
 	set.StringVar(&o.Cluster, "cluster", "", "name of the PostgresCluster")
+	set.StringVar(&o.ClusterUID, "cluster-uid", "", "UID of the PostgresCluster; objects that another of the name owns are left alone")
 	set.IntVar(&o.Major, "major", 0, "major version that the server must have")
 	set.StringVar(&o.Mount, "mount", "/pgdata", "where the data volume is mounted")
 	set.StringVar(&o.RunDir, "run-dir", "/run/postgresql", "directory of the server's socket")
@@ -70,7 +72,7 @@ func runInstance(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	kube, err := instance.NewKubernetes(config, f.options.Namespace, f.options.Cluster)
+	kube, err := instance.NewKubernetes(config, f.options.Namespace, f.options.Cluster, types.UID(f.options.ClusterUID))
 	if err != nil {
 		return err
 	}

@@ -8,28 +8,34 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
 
 // kubeClient is Kubernetes over the API server: a client for each of the three
 // API groups, with a scheme of just these three objects, and no cache but the
-// objects themselves.
+// objects themselves. An object that another cluster of the name owns is as if
+// it were not there: when a cluster is deleted and created again at once, the
+// agents of the earlier one still run, and must not reign over the new one.
 type kubeClient struct {
 	namespace, cluster      string
+	uid                     types.UID
 	core, leases, discovery *rest.RESTClient
 	parameters              runtime.ParameterCodec
 }
 
 var _ Kubernetes = (*kubeClient)(nil)
 
-// NewKubernetes returns the Kubernetes of one cluster's agents.
-func NewKubernetes(config *rest.Config, namespace, cluster string) (Kubernetes, error) {
+// NewKubernetes returns the Kubernetes of the agents of one cluster, which uid
+// tells from others of its name.
+func NewKubernetes(config *rest.Config, namespace, cluster string, uid types.UID) (Kubernetes, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -40,7 +46,7 @@ func NewKubernetes(config *rest.Config, namespace, cluster string) (Kubernetes, 
 	if err != nil {
 		return nil, fmt.Errorf("make the Kubernetes client: %w", err)
 	}
-	client := &kubeClient{namespace: namespace, cluster: cluster, parameters: runtime.NewParameterCodec(scheme)}
+	client := &kubeClient{namespace: namespace, cluster: cluster, uid: uid, parameters: runtime.NewParameterCodec(scheme)}
 	for _, group := range []struct {
 		version schema.GroupVersion
 		path    string
@@ -69,19 +75,25 @@ func (k *kubeClient) Watch(ctx context.Context, w Watcher) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() {
-		followObject(ctx, k.core, "configmaps", k.namespace, k.configMap(), &corev1.ConfigMap{}, w.SawConfigMap)
+		followObject(ctx, k.core, "configmaps", k.namespace, k.configMap(), &corev1.ConfigMap{}, ownedBy(k.uid, w.SawConfigMap))
 	})
 	group.Go(func() {
-		followObject(ctx, k.leases, "leases", k.namespace, k.lease(), &coordinationv1.Lease{}, w.SawLease)
+		followObject(ctx, k.leases, "leases", k.namespace, k.lease(), &coordinationv1.Lease{}, ownedBy(k.uid, w.SawLease))
 	})
 	group.Go(func() {
-		followObject(ctx, k.discovery, "endpointslices", k.namespace, k.slice(), &discoveryv1.EndpointSlice{}, w.SawSlice)
+		followObject(ctx, k.discovery, "endpointslices", k.namespace, k.slice(), &discoveryv1.EndpointSlice{}, ownedBy(k.uid, w.SawSlice))
 	})
 }
 
 func (k *kubeClient) Lease(ctx context.Context) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
-	return lease, k.leases.Get().Namespace(k.namespace).Resource("leases").Name(k.lease()).Do(ctx).Into(lease)
+	if err := k.leases.Get().Namespace(k.namespace).Resource("leases").Name(k.lease()).Do(ctx).Into(lease); err != nil {
+		return nil, err
+	}
+	if !isOwnedBy(k.uid, lease) {
+		return nil, apierrors.NewNotFound(coordinationv1.Resource("leases"), k.lease())
+	}
+	return lease, nil
 }
 
 func (k *kubeClient) UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
@@ -94,6 +106,25 @@ func (k *kubeClient) UpdateSlice(ctx context.Context, slice *discoveryv1.Endpoin
 	updated := &discoveryv1.EndpointSlice{}
 	return updated, k.discovery.Put().Namespace(k.namespace).Resource("endpointslices").Name(k.slice()).
 		VersionedParams(&metav1.UpdateOptions{}, k.parameters).Body(slice).Do(ctx).Into(updated)
+}
+
+// ownedBy hands on to saw what belongs to the cluster, and nil for anything else.
+func ownedBy[T interface {
+	comparable
+	metav1.Object
+}](uid types.UID, saw func(T)) func(T) {
+	return func(object T) {
+		var none T
+		if object != none && !isOwnedBy(uid, object) {
+			object = none
+		}
+		saw(object)
+	}
+}
+
+func isOwnedBy(uid types.UID, object metav1.Object) bool {
+	owner := metav1.GetControllerOf(object)
+	return owner != nil && owner.UID == uid
 }
 
 // followObject lists and watches one object by its name, again and again after

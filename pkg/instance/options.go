@@ -10,7 +10,11 @@ import (
 
 // Options are what the pod says to its agent.
 type Options struct {
-	Cluster   string
+	Cluster string
+	// ClusterUID is that of the PostgresCluster in its present life. What
+	// another cluster of the name owns is none of this agent's.
+	ClusterUID string
+
 	Instance  string
 	Namespace string
 	PodUID    string
@@ -46,11 +50,11 @@ type Options struct {
 
 func (o Options) validate() error {
 	required := map[string]string{
-		"cluster": o.Cluster, "POD_NAME": o.Instance, "POD_NAMESPACE": o.Namespace, "POD_UID": o.PodUID,
+		"cluster": o.Cluster, "cluster-uid": o.ClusterUID, "POD_NAME": o.Instance, "POD_NAMESPACE": o.Namespace, "POD_UID": o.PodUID,
 		"POD_IP": o.PodIP, "mount": o.Mount, "run-dir": o.RunDir, "secrets-dir": o.SecretsDir, "tls-dir": o.TLSDir,
 	}
-	for _, name := range []string{"cluster", "POD_NAME", "POD_NAMESPACE", "POD_UID", "POD_IP", "mount", "run-dir",
-		"secrets-dir", "tls-dir"} {
+	for _, name := range []string{"cluster", "cluster-uid", "POD_NAME", "POD_NAMESPACE", "POD_UID", "POD_IP", "mount",
+		"run-dir", "secrets-dir", "tls-dir"} {
 		if required[name] == "" {
 			return errors.New(name + " is not set")
 		}

@@ -99,7 +99,7 @@ func (w *world) options(instance, address string) Options {
 	w.uids++
 	home := filepath.Join(w.dir, instance)
 	o := Options{
-		Cluster: "shop", Instance: instance, Namespace: "test", PodUID: fmt.Sprintf("uid-%d", w.uids), PodIP: address,
+		Cluster: "shop", ClusterUID: "shop-uid", Instance: instance, Namespace: "test", PodUID: fmt.Sprintf("uid-%d", w.uids), PodIP: address,
 		NodeName: "node-1", Major: w.major, Mount: filepath.Join(home, "v"), RunDir: filepath.Join(home, "r"),
 		SecretsDir: w.secrets, TLSDir: filepath.Join(home, "t"), APIListen: address + ":0", ProbeListen: address + ":0",
 		StopTimeout: 10 * time.Second, Version: "test", Bin: w.bin, Listen: address, Port: w.port,

@@ -123,6 +123,7 @@ func postgresContainer(c *v1.PostgresCluster) corev1.Container {
 		Command: []string{
 			binaryPath, "instance",
 			"--cluster", c.Name,
+			"--cluster-uid", string(c.UID),
 			"--major", fmt.Sprint(c.Spec.Postgres.Version),
 			"--mount", dataMount,
 			"--run-dir", socketDirectory,

@@ -79,7 +79,6 @@ func TestTemplateHashFollowsTheTemplateAndNothingElse(t *testing.T) {
 	same := map[string]string{
 		"built again":       hash(shop(), operatorImage),
 		"by a new operator": hash(shop(), "docker.io/pgop/postgres-operator:2.0"),
-		"of another life":   hash(shop(func(c *v1.PostgresCluster) { c.UID = "another" }), operatorImage),
 		"of a status":       hash(shop(func(c *v1.PostgresCluster) { c.Status.SystemID = "1"; c.Generation = 7 }), operatorImage),
 		"more instances":    hash(shop(func(c *v1.PostgresCluster) { c.Spec.Instances = ptr.To[int32](9) }), operatorImage),
 		"a parameter": hash(shop(func(c *v1.PostgresCluster) {
