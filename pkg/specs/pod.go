@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -90,11 +91,26 @@ func templateOf(pod *corev1.Pod, operatorImage string) *corev1.Pod {
 	template := pod.DeepCopy()
 	template.OwnerReferences = nil
 	for i := range template.Spec.InitContainers {
-		if template.Spec.InitContainers[i].Image == operatorImage {
-			template.Spec.InitContainers[i].Image = ""
+		container := &template.Spec.InitContainers[i]
+		if container.Image == operatorImage {
+			container.Image = ""
 		}
+		inPlainUnits(container.Resources)
+	}
+	for i := range template.Spec.Containers {
+		inPlainUnits(template.Spec.Containers[i].Resources)
 	}
 	return template
+}
+
+// inPlainUnits writes quantities without a unit of memory, so that 1Gi and
+// 1073741824 are the same.
+func inPlainUnits(r corev1.ResourceRequirements) {
+	for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
+		for name, quantity := range list {
+			list[name] = resource.MustParse(quantity.AsDec().String())
+		}
+	}
 }
 
 func podAnnotations(c *v1.PostgresCluster) map[string]string {

@@ -74,6 +74,14 @@ func TestEveryContainerHasAnImageOfTheSpec(t *testing.T) {
 	}
 }
 
+// asks asks for a container's resources.
+func asks(cpu, memory string) func(*v1.PostgresCluster) {
+	return func(c *v1.PostgresCluster) {
+		c.Spec.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
+		c.Spec.Resources.Limits = corev1.ResourceList{"memory": resource.MustParse(memory)}
+	}
+}
+
 func TestTemplateHashFollowsTheTemplateAndNothingElse(t *testing.T) {
 	before := hash(shop(), operatorImage)
 	same := map[string]string{
@@ -90,6 +98,9 @@ func TestTemplateHashFollowsTheTemplateAndNothingElse(t *testing.T) {
 			c.Spec.Pod.Labels, c.Spec.Pod.Tolerations = map[string]string{}, []corev1.Toleration{}
 		}), operatorImage),
 		"the image's default": hash(shop(func(c *v1.PostgresCluster) { c.Spec.Postgres.Image = "docker.io/library/postgres:17" }), operatorImage),
+	}
+	if hash(shop(asks("500m", "1Gi")), operatorImage) != hash(shop(asks("0.5", "1073741824")), operatorImage) {
+		t.Error("the same quantities in other units: the hash changes")
 	}
 	for why, got := range same {
 		if got != before {
