@@ -19,6 +19,7 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
+	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -154,10 +155,11 @@ func newKube(config *rest.Config) (cluster.Kube, error) {
 	rbac, err2 := rbacclient.NewForConfig(config)
 	coordination, err3 := coordinationclient.NewForConfig(config)
 	discovery, err4 := discoveryclient.NewForConfig(config)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	policy, err5 := policyclient.NewForConfig(config)
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return cluster.Kube{}, fmt.Errorf("make the clients of Kubernetes: %w", err)
 	}
-	return cluster.Kube{Core: core, RBAC: rbac, Coordination: coordination, Discovery: discovery}, nil
+	return cluster.Kube{Core: core, RBAC: rbac, Coordination: coordination, Discovery: discovery, Policy: policy}, nil
 }
 
 // serveProbes answers until ctx ends. The operator is alive and ready as soon

@@ -122,6 +122,23 @@ func ensureConfiguration(o Observation, p *Plan) {
 	}
 }
 
+// ensureDisruptionBudget keeps evictions, as of a drain, to one instance at a
+// time.
+func ensureDisruptionBudget(o Observation, p *Plan) {
+	want := specs.DisruptionBudget(o.Cluster, len(p.Members))
+	switch live := o.DisruptionBudget; {
+	case want == nil && live != nil:
+		p.delete(live, "", "")
+	case want == nil:
+	case live == nil:
+		p.create(want, "", "")
+	default:
+		if repaired := specs.RepairDisruptionBudget(live, want); repaired != nil {
+			p.update(repaired)
+		}
+	}
+}
+
 // ensureServices keeps the Services, and the slice that the primary's agent
 // fills. The slice waits for its Service, whose address family it takes.
 func ensureServices(o Observation, p *Plan) {

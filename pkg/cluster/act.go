@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
@@ -27,6 +29,7 @@ type Kube struct {
 	RBAC         rbacclient.RbacV1Interface
 	Coordination coordinationclient.CoordinationV1Interface
 	Discovery    discoveryclient.DiscoveryV1Interface
+	Policy       policyclient.PolicyV1Interface
 }
 
 // actor carries out plans.
@@ -180,6 +183,8 @@ func bind(client Kube, o object) (calls, error) {
 		return callsOf(client.Coordination.Leases(namespace), o), nil
 	case *discoveryv1.EndpointSlice:
 		return callsOf(client.Discovery.EndpointSlices(namespace), o), nil
+	case *policyv1.PodDisruptionBudget:
+		return callsOf(client.Policy.PodDisruptionBudgets(namespace), o), nil
 	}
 	return calls{}, fmt.Errorf("no client for kind %s", kindOf(o))
 }
@@ -239,6 +244,8 @@ func kindOf(o object) string {
 		return "Lease"
 	case *discoveryv1.EndpointSlice:
 		return "EndpointSlice"
+	case *policyv1.PodDisruptionBudget:
+		return "PodDisruptionBudget"
 	}
 	return fmt.Sprintf("%T", o)
 }

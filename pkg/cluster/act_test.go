@@ -21,7 +21,7 @@ import (
 )
 
 func kubeOf(client *fake.Clientset) Kube {
-	return Kube{Core: client.CoreV1(), RBAC: client.RbacV1(), Coordination: client.CoordinationV1(), Discovery: client.DiscoveryV1()}
+	return Kube{Core: client.CoreV1(), RBAC: client.RbacV1(), Coordination: client.CoordinationV1(), Discovery: client.DiscoveryV1(), Policy: client.PolicyV1()}
 }
 
 // everyObject is one of each kind that plans are made of.
@@ -35,7 +35,7 @@ func everyObject(c *v1.PostgresCluster) []object {
 	return []object{
 		specs.Pod(c, "shop-1", testImage), specs.Volume(c, "shop-1"), services[0], specs.NewCASecret(c, nil, nil), configMap,
 		specs.InstanceServiceAccount(c), specs.InstanceRole(c), specs.InstanceRoleBinding(c), specs.NewLease(c),
-		specs.RWEndpointSlice(c, services[0]),
+		specs.RWEndpointSlice(c, services[0]), specs.DisruptionBudget(c, 3),
 	}
 }
 

@@ -44,6 +44,7 @@ var rules = []func(Observation, *Plan){
 	ensureSecrets,
 	ensureConfiguration,
 	ensureServices,
+	ensureDisruptionBudget,
 	removeInstances,
 	replaceBrokenPods,
 	ensureVolumes,

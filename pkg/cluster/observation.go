@@ -7,6 +7,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
@@ -31,8 +32,10 @@ type Observation struct {
 	ConfigMap      *corev1.ConfigMap
 	Lease          *coordinationv1.Lease
 	EndpointSlice  *discoveryv1.EndpointSlice
-	Services       map[string]*corev1.Service
-	Secrets        map[string]*corev1.Secret
+	// DisruptionBudget is nil for a cluster of one.
+	DisruptionBudget *policyv1.PodDisruptionBudget
+	Services         map[string]*corev1.Service
+	Secrets          map[string]*corev1.Secret
 
 	// Instances are those of which a pod or a volume exists, by number, but for
 	// Spares.

@@ -18,6 +18,7 @@ import (
 	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
@@ -41,6 +42,7 @@ type Listers struct {
 	RoleBindings    rbaclisters.RoleBindingLister
 	Leases          coordinationlisters.LeaseLister
 	EndpointSlices  discoverylisters.EndpointSliceLister
+	Budgets         policylisters.PodDisruptionBudgetLister
 }
 
 // stateFetcher asks the agent of the named instance, at an address, for its state.
@@ -65,6 +67,7 @@ func observe(ctx context.Context, l Listers, agents stateFetcher, c *v1.Postgres
 	o.ConfigMap = get(own, l.ConfigMaps.ConfigMaps(c.Namespace).Get, specs.ConfigMap(c.Name))
 	o.Lease = get(own, l.Leases.Leases(c.Namespace).Get, specs.Lease(c.Name))
 	o.EndpointSlice = get(own, l.EndpointSlices.EndpointSlices(c.Namespace).Get, specs.EndpointSlice(c.Name))
+	o.DisruptionBudget = get(own, l.Budgets.PodDisruptionBudgets(c.Namespace).Get, specs.PDB(c.Name))
 	for _, s := range list(own, l.Services.Services(c.Namespace).List) {
 		o.Services[s.Name] = s
 	}

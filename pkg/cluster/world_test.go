@@ -18,6 +18,7 @@ import (
 	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -59,7 +60,7 @@ type volumeData struct {
 	term                 uint64
 }
 
-var allKinds = []string{"ConfigMap", "EndpointSlice", "Lease", "PersistentVolumeClaim", "Pod", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
+var allKinds = []string{"ConfigMap", "EndpointSlice", "Lease", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
 
 func newWorld(instances int32) *world {
 	w := &world{
@@ -132,6 +133,7 @@ func (w *world) listers() Listers {
 		RoleBindings:    rbaclisters.NewRoleBindingLister(of("RoleBinding")),
 		Leases:          coordinationlisters.NewLeaseLister(of("Lease")),
 		EndpointSlices:  discoverylisters.NewEndpointSliceLister(of("EndpointSlice")),
+		Budgets:         policylisters.NewPodDisruptionBudgetLister(of("PodDisruptionBudget")),
 	}
 }
 

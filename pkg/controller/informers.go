@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -16,6 +17,7 @@ import (
 	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -53,6 +55,7 @@ func newSources(kube cluster.Kube, postgres versioned.Interface, namespace strin
 		roles    = newInformer[*rbacv1.Role, *rbacv1.RoleList](kube.RBAC.Roles(namespace), ours)
 		bindings = newInformer[*rbacv1.RoleBinding, *rbacv1.RoleBindingList](kube.RBAC.RoleBindings(namespace), ours)
 		leases   = newInformer[*coordinationv1.Lease, *coordinationv1.LeaseList](kube.Coordination.Leases(namespace), ours)
+		budgets  = newInformer[*policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudgetList](kube.Policy.PodDisruptionBudgets(namespace), ours)
 		slices   = newInformer[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList](kube.Discovery.EndpointSlices(namespace), ours)
 	)
 	s := &sources{
@@ -68,6 +71,7 @@ func newSources(kube cluster.Kube, postgres versioned.Interface, namespace strin
 			RoleBindings:    rbaclisters.NewRoleBindingLister(bindings.GetIndexer()),
 			Leases:          coordinationlisters.NewLeaseLister(leases.GetIndexer()),
 			EndpointSlices:  discoverylisters.NewEndpointSliceLister(slices.GetIndexer()),
+			Budgets:         policylisters.NewPodDisruptionBudgetLister(budgets.GetIndexer()),
 		},
 	}
 	if err := s.add(clusters, handlerOf(enqueue, clusterKey, always)); err != nil {
@@ -76,7 +80,7 @@ func newSources(kube cluster.Kube, postgres versioned.Interface, namespace strin
 	if err := s.add(leases, handlerOf(enqueue, childKey, reignChanged)); err != nil {
 		return nil, err
 	}
-	for _, informer := range []cache.SharedIndexInformer{pods, volumes, services, secrets, configs, accounts, roles, bindings, slices} {
+	for _, informer := range []cache.SharedIndexInformer{pods, volumes, services, secrets, configs, accounts, roles, bindings, slices, budgets} {
 		if err := s.add(informer, handlerOf(enqueue, childKey, anyChange)); err != nil {
 			return nil, err
 		}

@@ -118,6 +118,7 @@ func goldenObjects(t *testing.T) map[string]any {
 		"configmap-starting":   configMap(t, c, starting),
 		"configmap-full":       configMap(t, everything, running),
 		"lease":                NewLease(c),
+		"pdb":                  DisruptionBudget(c, 3),
 		"serviceaccount":       InstanceServiceAccount(c),
 		"role":                 InstanceRole(c),
 		"rolebinding":          InstanceRoleBinding(c),

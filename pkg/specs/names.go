@@ -47,6 +47,9 @@ func TLSSecret(instance string) string { return instance + "-tls" }
 // bear its name.
 func ServiceAccount(cluster string) string { return cluster + "-instance" }
 
+// PDB is the budget of voluntary disruptions.
+func PDB(cluster string) string { return cluster }
+
 // Instance is the name of the n-th instance, of its pod and of its volume.
 func Instance(cluster string, n int) string { return fmt.Sprintf("%s-%d", cluster, n) }
 

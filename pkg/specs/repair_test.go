@@ -336,6 +336,26 @@ func TestVolumeOfAnEarlierClusterIsAdopted(t *testing.T) {
 	}
 }
 
+// C-31: a budget never blocks the drain of a cluster of one.
+func TestC31TheBudgetLeavesOneInstanceAway(t *testing.T) {
+	c := shop()
+	if budget := DisruptionBudget(c, 1); budget != nil {
+		t.Errorf("a cluster of one has a budget: %v", budget.Spec)
+	}
+	want := DisruptionBudget(c, 3)
+	if got := want.Spec.MinAvailable.IntValue(); got != 2 {
+		t.Errorf("of 3 instances %d must stay, want 2", got)
+	}
+	if RepairDisruptionBudget(fromAPIServer(t, want), want) != nil {
+		t.Error("repaired, and nobody had changed it")
+	}
+	edited := fromAPIServer(t, DisruptionBudget(c, 5))
+	edited.Labels = nil
+	if diff := cmp.Diff(fromAPIServer(t, want), RepairDisruptionBudget(edited, want)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestInstanceNumbers(t *testing.T) {
 	got := map[string]int{}
 	for _, name := range []string{"shop-1", "shop-10", "shop-99", "shop-0", "shop-01", "shop--1", "shop-+1", "shop-1x", "shop-", "shop", "shopping-1", "shop-rw", "other-1"} {
@@ -358,7 +378,7 @@ func TestNamesFitTheirLimits(t *testing.T) {
 	for _, name := range []string{
 		RWService(cluster), ROService(cluster), RService(cluster), PodsService(cluster), EndpointSlice(cluster), Lease(cluster),
 		ConfigMap(cluster), AppSecret(cluster), ReplicationSecret(cluster), CASecret(cluster), ServiceAccount(cluster),
-		Instance(cluster, 99), TLSSecret(Instance(cluster, 99)),
+		PDB(cluster), Instance(cluster, 99), TLSSecret(Instance(cluster, 99)),
 	} {
 		if len(name) > 63 {
 			t.Errorf("%s has %d characters", name, len(name))
