@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +22,7 @@ import (
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	postgresclient "github.com/pgop/postgres-operator/pkg/generated/clientset/versioned/typed/postgres/v1"
 )
 
 // Kube is what clusters need of the API server. The clientset of all groups is
@@ -34,8 +37,9 @@ type Kube struct {
 
 // actor carries out plans.
 type actor struct {
-	client Kube
-	owner  types.UID
+	client   Kube
+	clusters postgresclient.PgopV1Interface
+	owner    types.UID
 }
 
 // act runs one action. Whatever is already as wanted, or has changed since it
@@ -54,6 +58,11 @@ func (a actor) act(ctx context.Context, action Action) *Failure {
 		err = deleteObject(ctx, a.client, action.Object)
 		if errors.IsConflict(err) || errors.IsNotFound(err) {
 			return nil // already gone, or replaced by one that is not meant
+		}
+	case Clear:
+		err = a.clear(ctx, action.Object, action.Annotation)
+		if errors.IsInvalid(err) || errors.IsNotFound(err) {
+			return nil // asked anew with another value, or taken back
 		}
 	}
 	if err != nil {
@@ -88,6 +97,21 @@ func (a actor) create(ctx context.Context, action Action) *Failure {
 		return nil
 	}
 	return a.act(ctx, Action{Verb: Update, Object: relabelled})
+}
+
+// clear takes an annotation from the cluster, if its value is the one seen.
+func (a actor) clear(ctx context.Context, cluster object, annotation string) error {
+	// A pointer of RFC 6901.
+	path := "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(annotation)
+	patch, err := json.Marshal([]map[string]string{
+		{"op": "test", "path": path, "value": cluster.GetAnnotations()[annotation]},
+		{"op": "remove", "path": path},
+	})
+	if err != nil {
+		return fmt.Errorf("marshal the patch that clears %s: %w", annotation, err)
+	}
+	_, err = a.clusters.PostgresClusters(cluster.GetNamespace()).Patch(ctx, cluster.GetName(), types.JSONPatchType, patch, metav1.PatchOptions{})
+	return err
 }
 
 // relabel returns live with the labels of want, or nil if it has them. Caches
@@ -246,6 +270,8 @@ func kindOf(o object) string {
 		return "EndpointSlice"
 	case *policyv1.PodDisruptionBudget:
 		return "PodDisruptionBudget"
+	case *v1.PostgresCluster:
+		return "PostgresCluster"
 	}
 	return fmt.Sprintf("%T", o)
 }

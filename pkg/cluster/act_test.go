@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	postgresfake "github.com/pgop/postgres-operator/pkg/generated/clientset/versioned/fake"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
@@ -64,6 +65,24 @@ func TestEveryKindCanBeMadeChangedAndDeleted(t *testing.T) {
 		if _, err := getObject(ctx, a.client, o); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: still there: %v", kindOf(o), err)
 		}
+	}
+}
+
+func TestARequestIsClearedWithItsValue(t *testing.T) {
+	ctx := context.Background()
+	c := newWorld(1).cluster
+	c.Annotations = map[string]string{v1.RestartAnnotation: "now", "mine": "yes"}
+	clusters := postgresfake.NewSimpleClientset(c).PgopV1()
+	a := actor{clusters: clusters}
+	if failure := a.act(ctx, Action{Verb: Clear, Object: c, Annotation: v1.RestartAnnotation}); failure != nil {
+		t.Fatalf("%v: %v", failure.Action, failure.Err)
+	}
+	live, err := clusters.PostgresClusters("db").Get(ctx, "shop", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"mine": "yes"}, live.Annotations); diff != "" {
+		t.Error(diff)
 	}
 }
 

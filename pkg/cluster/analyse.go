@@ -47,6 +47,7 @@ var rules = []func(Observation, *Plan){
 	ensureDisruptionBudget,
 	removeInstances,
 	replaceBrokenPods,
+	restartInstances,
 	ensureVolumes,
 	ensurePods,
 	labelRoles,
@@ -54,7 +55,7 @@ var rules = []func(Observation, *Plan){
 
 // isSettled says whether the cluster is as asked, as far as it was seen.
 func isSettled(o Observation, p Plan) bool {
-	if len(p.Waits) > 0 || !o.primaryServes() || len(o.Instances) != len(p.Members) {
+	if len(p.Waits) > 0 || !o.primaryServes() || len(o.Instances) != len(p.Members) || len(dueForRestart(o, &p)) > 0 {
 		return false
 	}
 	for _, i := range o.Instances {

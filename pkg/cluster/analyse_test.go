@@ -193,7 +193,7 @@ var analyseCases = []struct {
 			w.say(name, func(s *instanceapi.State) { s.ConfigError = `unrecognized configuration parameter "nope"` })
 		}
 	}},
-	{why: "the template changes: pods that serve are left alone", change: func(w *world) { w.ask("2") }},
+	{why: "the template changes: one replica restarts", change: func(w *world) { w.ask("2") }},
 	{why: "the template changes: a pod that finds no node is replaced", change: func(w *world) {
 		w.lose("shop-2")
 		w.full = true
@@ -205,6 +205,48 @@ var analyseCases = []struct {
 			s.Ready, s.Phase, s.Message = false, instanceapi.PhaseFailed, "out of memory"
 		})
 		w.ask("2")
+	}},
+	{why: "the template changes under a spec that is refused: nothing restarts", change: func(w *world) {
+		w.ask("2")
+		w.set("listen_addresses", "*")
+	}},
+	{why: "the template changed, and the first replica does not come up: the others wait (B-16)", change: func(w *world) {
+		w.ask("2")
+		w.full = true
+		for range 3 {
+			w.turn()
+		}
+	}},
+	{why: "the template changed back: the replica that does not come up is replaced (B-16)", change: func(w *world) {
+		w.ask("2")
+		w.full = true
+		for range 3 {
+			w.turn()
+		}
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Resources = v1.ResourceRequirements{} })
+	}},
+	{why: "the template changed and the replicas have restarted: now the primary", change: func(w *world) {
+		w.ask("2")
+		w.restartedAll("shop-2", "shop-3")
+	}},
+	{why: "a restart is asked for: one replica goes first", change: func(w *world) { w.request("now") }},
+	{why: "a restart is asked for while a replica does not serve: it waits", change: func(w *world) {
+		w.request("now")
+		w.say("shop-3", func(s *instanceapi.State) { s.Ready = false })
+	}},
+	{why: "a restart is asked for, and a server can't start: it goes first", change: func(w *world) {
+		w.request("now")
+		w.say("shop-3", func(s *instanceapi.State) {
+			s.Ready, s.Phase, s.Message = false, instanceapi.PhaseFailed, "out of memory"
+		})
+	}},
+	{why: "a restart of one instance is asked for", change: func(w *world) {
+		*w = *settledWorld(1)
+		w.request("now")
+	}},
+	{why: "every instance has restarted as asked", change: func(w *world) {
+		w.request("now")
+		w.restartedAll("shop-1", "shop-2", "shop-3")
 	}},
 	{why: "volumes are to grow", change: func(w *world) { w.grow("2Gi") }},
 	{why: "the same size in other units is no change", change: func(w *world) { w.grow("1024Mi") }},
@@ -386,6 +428,20 @@ func (w *world) ask(cpu string) {
 	w.edit(func(s *v1.PostgresClusterSpec) {
 		s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
 	})
+}
+
+// request asks for a restart.
+func (w *world) request(value string) {
+	w.cluster = w.cluster.DeepCopy()
+	metav1.SetMetaDataAnnotation(&w.cluster.ObjectMeta, v1.RestartAnnotation, value)
+}
+
+// restartedAll makes the named instances' pods as a restart would leave them.
+func (w *world) restartedAll(names ...string) {
+	for _, name := range names {
+		new := specs.Pod(v1.WithDefaults(w.cluster), name, testImage)
+		change(w, name, func(p *corev1.Pod) { maps.Copy(p.Annotations, new.Annotations) })
+	}
 }
 
 func (w *world) grow(size string) {

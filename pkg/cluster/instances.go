@@ -35,8 +35,8 @@ func whyReplace(o Observation, i Instance) string {
 		return "its volume is being deleted"
 	case i.Volume == nil && i.Pod.Status.Phase == corev1.PodPending && i.isScheduled():
 		return "its volume is gone"
-	case i.isStuck() && !i.hasCurrentTemplate(o):
-		return "the spec has changed, and it does not serve"
+	case i.isStuck() && whyRestart(o, i) != "":
+		return whyRestart(o, i) + ", and it does not serve"
 	}
 	return ""
 }

@@ -156,7 +156,7 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 // carryOut runs the plan's actions, each stage at once, and returns those that
 // failed, in the plan's order.
 func (l *Loop) carryOut(ctx context.Context, c *v1.PostgresCluster, plan Plan) []Failure {
-	a := actor{client: l.Kube, owner: l.uid}
+	a := actor{client: l.Kube, clusters: l.Postgres, owner: l.uid}
 	outcomes := make([]*Failure, len(plan.Actions))
 	held := make([]bool, len(plan.Actions))
 	for _, stage := range stagesOf(plan.Actions) {
@@ -270,7 +270,7 @@ func newsOf(c metav1.Condition) string {
 // isBad tells what needs a look from what is the way of things.
 func isBad(reason string) bool {
 	switch reason {
-	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonVolumeGrowing, v1.ReasonRestartNeeded:
+	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonVolumeGrowing, v1.ReasonRestarting, v1.ReasonRestartNeeded:
 		return false
 	}
 	return true

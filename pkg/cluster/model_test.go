@@ -53,6 +53,9 @@ func TestPassesConverge(t *testing.T) {
 					s.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse(cpu)}
 				})
 			},
+			"ask for a restart": func(t *rapid.T) {
+				w.request(rapid.SampledFrom([]string{"1", "2"}).Draw(t, "value"))
+			},
 			"grow": func(*rapid.T) {
 				w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Size.Add(resource.MustParse("1Gi")) })
 			},
@@ -102,6 +105,12 @@ func TestPassesConverge(t *testing.T) {
 		}
 		if healthy := status.Phase == v1.PhaseHealthy; healthy == primaryIsLost(w) {
 			t.Errorf("settled as %s; the primary's data is lost: %v\n%+v", status.Phase, !healthy, status)
+		}
+		if upToDate := meta.IsStatusConditionTrue(status.Conditions, v1.ConditionUpToDate); status.Phase == v1.PhaseHealthy && !upToDate {
+			t.Errorf("settled, and not up to date: %+v", status)
+		}
+		if request := w.cluster.Annotations[v1.RestartAnnotation]; status.Phase == v1.PhaseHealthy && request != "" {
+			t.Errorf("settled, and the request for a restart is still there: %s", request)
 		}
 		checkIdle(t, w)
 	})

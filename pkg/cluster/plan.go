@@ -46,12 +46,17 @@ const (
 	Update Verb = "update"
 	// Delete removes an object, if it still has the UID that was seen.
 	Delete Verb = "delete"
+	// Clear takes an annotation from the PostgresCluster, if it still has the
+	// value that was seen: a request of the user's has been carried out.
+	Clear Verb = "clear"
 )
 
 // Action is one call of the API server.
 type Action struct {
 	Verb   Verb
 	Object object
+	// Annotation is what Clear takes away.
+	Annotation string
 	// Reason and Note make an event when the action has succeeded; none when
 	// Reason is empty.
 	Reason, Note string
@@ -59,7 +64,11 @@ type Action struct {
 
 // String names the action in logs and failures.
 func (a Action) String() string {
-	return fmt.Sprintf("%s %s %s", a.Verb, kindOf(a.Object), a.Object.GetName())
+	text := fmt.Sprintf("%s %s %s", a.Verb, kindOf(a.Object), a.Object.GetName())
+	if a.Annotation != "" {
+		text += " " + a.Annotation
+	}
+	return text
 }
 
 // stagesOf sorts actions, by their index, into stages that run one after the
@@ -117,6 +126,14 @@ func (p *Plan) update(o object) {
 
 func (p *Plan) delete(o object, reason, note string) {
 	p.Actions = append(p.Actions, Action{Verb: Delete, Object: o, Reason: reason, Note: note})
+}
+
+// deletesPods says whether a rule before has decided to.
+func (p *Plan) deletesPods() bool {
+	return slices.ContainsFunc(p.Actions, func(a Action) bool {
+		_, isPod := a.Object.(*corev1.Pod)
+		return isPod && a.Verb == Delete
+	})
 }
 
 func (p *Plan) wait(format string, args ...any) {

@@ -59,6 +59,7 @@ func memberStatuses(o Observation, p Plan) []v1.MemberStatus {
 		if i.State != nil {
 			row.Timeline = int64(i.State.Timeline)
 			row.ConfigHash = i.State.ConfigHash
+			row.Agent = i.State.AgentVersion
 		}
 		if !row.Ready {
 			row.Message = limit(troubleOf(i, o.Now).Message)
@@ -186,19 +187,23 @@ func upToDate(o Observation, p Plan) metav1.Condition {
 		return no(kind, v1.ReasonInvalid, "the spec is not accepted")
 	}
 	held := map[string][]string{} // by what the server says
-	var behind, restart, growing []string
+	var behind, rolling, restart, growing []string
 	for _, i := range o.Instances {
 		if i.Volume != nil && isGrowing(o, i) {
 			growing = append(growing, fmt.Sprintf("%s (%s of %s)", i.Name, i.Volume.Status.Capacity.Storage(), &o.Cluster.Spec.Storage.Size))
 		}
-		if i.Pod == nil || i.podIsLeaving() || i.State == nil || i.State.Phase != instanceapi.PhaseRunning {
+		if i.Pod == nil || i.podIsLeaving() {
+			continue
+		}
+		if whyRestart(o, i) != "" {
+			rolling = append(rolling, i.Name)
+		}
+		if i.State == nil || i.State.Phase != instanceapi.PhaseRunning {
 			continue
 		}
 		switch {
 		case i.State.ConfigError != "":
 			held[i.State.ConfigError] = append(held[i.State.ConfigError], i.Name)
-		case !i.hasCurrentTemplate(o):
-			restart = append(restart, i.Name+" (pod template)")
 		case len(i.State.PendingRestart) > 0:
 			restart = append(restart, fmt.Sprintf("%s (%s)", i.Name, strings.Join(i.State.PendingRestart, ", ")))
 		case i.State.ConfigHash != configHash(o):
@@ -208,8 +213,11 @@ func upToDate(o Observation, p Plan) metav1.Condition {
 	switch {
 	case len(held) > 0:
 		return no(kind, v1.ReasonConfigurationRefused, limit("the server refuses the configuration and runs on with the one before; correct spec.postgres: "+describeHeld(held)))
+	case len(rolling) > 0:
+		return no(kind, v1.ReasonRestarting, "instances restart one at a time, replicas first and the primary last; still to come: "+strings.Join(rolling, ", "))
 	case len(restart) > 0:
-		return no(kind, v1.ReasonRestartNeeded, "takes effect when the pod is deleted and comes back, replicas first: "+strings.Join(restart, ", "))
+		return no(kind, v1.ReasonRestartNeeded, fmt.Sprintf("takes effect at a restart, for which you ask with kubectl annotate pg/%s --overwrite %s=$(date +%%s): %s",
+			o.Cluster.Name, v1.RestartAnnotation, strings.Join(restart, ", ")))
 	case len(growing) > 0:
 		return no(kind, v1.ReasonVolumeGrowing, "volumes are growing: "+strings.Join(growing, ", ")+resizeTrouble(o))
 	case len(behind) > 0:
@@ -289,7 +297,7 @@ func progressing(o Observation, p Plan, blocked trouble, found bool) metav1.Cond
 	case isSettled(o, p):
 		return no(kind, v1.ReasonSettled, "")
 	}
-	return yes(kind, v1.ReasonReconciling, describeAll(o, p))
+	return yes(kind, v1.ReasonReconciling, orElse(describeAll(o, p), "restarting one at a time: "+strings.Join(dueForRestart(o, &p), ", ")))
 }
 
 // firstTrouble is what most needs somebody's help: what the API server

@@ -184,6 +184,9 @@ func (w *world) apply(a Action) error {
 	kind, name := kindOf(a.Object), a.Object.GetName()
 	live := w.objects[kind][name]
 	switch a.Verb {
+	case Clear:
+		w.cluster = w.cluster.DeepCopy()
+		delete(w.cluster.Annotations, a.Annotation)
 	case Create:
 		if live == nil {
 			w.store(w.born(a.Object))
@@ -431,7 +434,7 @@ func (w *world) primaryAnswers(holder election.Holder) bool {
 // settle lets everybody take turns until nothing happens any more, and returns
 // the status; false if it does not come to that.
 func (w *world) settle() (v1.PostgresClusterStatus, bool) {
-	const rounds, quiet = 60, 3
+	const rounds, quiet = 90, 3
 	still := 0
 	for range rounds {
 		before := w.serial

@@ -25,7 +25,7 @@ const (
 	// operator never puts its own over a newer one.
 	schemaVersionAnnotation = "pgop.dev/schema-version"
 	// schemaVersion is raised with each change of the schema.
-	schemaVersion = 1
+	schemaVersion = 2
 
 	establishTimeout = 30 * time.Second
 )

@@ -36,6 +36,7 @@ func shop(with ...func(*v1.PostgresCluster)) *v1.PostgresCluster {
 
 // full asks for everything that a spec can ask for.
 func full(c *v1.PostgresCluster) {
+	c.Annotations = map[string]string{v1.RestartAnnotation: "2026-11-27"}
 	c.Spec.Postgres.Image = "registry.example.com:5000/db/postgres:17.6@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	c.Spec.Postgres.UID = ptr.To[int64](70)
 	c.Spec.Postgres.Parameters = map[string]v1.ParameterValue{

@@ -81,6 +81,9 @@ func Pod(c *v1.PostgresCluster, instance, operatorImage string) *corev1.Pod {
 		},
 	}
 	pod.Annotations[TemplateHashAnnotation] = hashOf(templateOf(pod, operatorImage))
+	if request := c.Annotations[v1.RestartAnnotation]; request != "" {
+		pod.Annotations[v1.RestartAnnotation] = request
+	}
 	return pod
 }
 

@@ -88,7 +88,10 @@ func TestTemplateHashFollowsTheTemplateAndNothingElse(t *testing.T) {
 		"built again":       hash(shop(), operatorImage),
 		"by a new operator": hash(shop(), "docker.io/pgop/postgres-operator:2.0"),
 		"of a status":       hash(shop(func(c *v1.PostgresCluster) { c.Status.SystemID = "1"; c.Generation = 7 }), operatorImage),
-		"more instances":    hash(shop(func(c *v1.PostgresCluster) { c.Spec.Instances = ptr.To[int32](9) }), operatorImage),
+		"a restart was asked for": hash(shop(func(c *v1.PostgresCluster) {
+			c.Annotations = map[string]string{v1.RestartAnnotation: "now"}
+		}), operatorImage),
+		"more instances": hash(shop(func(c *v1.PostgresCluster) { c.Spec.Instances = ptr.To[int32](9) }), operatorImage),
 		"a parameter": hash(shop(func(c *v1.PostgresCluster) {
 			c.Spec.Postgres.Parameters = map[string]v1.ParameterValue{"jit": v1.NewParameter("off")}
 		}), operatorImage),

@@ -20,6 +20,11 @@ const (
 	PhaseInvalid Phase = "Invalid"
 )
 
+// RestartAnnotation on a PostgresCluster asks for a restart of every instance,
+// one at a time. Any value that was not used before will do. The operator takes
+// it away when all have restarted.
+const RestartAnnotation = "pgop.dev/restart"
+
 // Types of conditions. Each is always present: False is set, not left out.
 const (
 	// ConditionReady is True when every instance asked for serves.
@@ -54,6 +59,9 @@ const (
 	ReasonBlocked              = "Blocked"
 	ReasonUpToDate             = "UpToDate"
 	ReasonRestartNeeded        = "RestartNeeded"
+	ReasonRestarting           = "Restarting"
+	ReasonRestarted            = "Restarted"
+	ReasonInstanceRestarted    = "InstanceRestarted"
 	ReasonConfigurationNotYet  = "ConfigurationNotApplied"
 	ReasonConfigurationRefused = "ConfigurationRefused"
 	ReasonVolumeGrowing        = "VolumeGrowing"

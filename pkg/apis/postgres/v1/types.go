@@ -329,6 +329,10 @@ type MemberStatus struct {
 	// The image that its pod was asked to run.
 	// +optional
 	Image string `json:"image,omitempty"`
+	// Version of its agent: that of the operator which made its pod. A new
+	// operator brings a new agent at the next restart.
+	// +optional
+	Agent string `json:"agent,omitempty"`
 	// Hash of the configuration that its server runs with.
 	// +optional
 	ConfigHash string `json:"configHash,omitempty"`

@@ -19,6 +19,9 @@ type MemberStatusApplyConfiguration struct {
 	Timeline *int64 `json:"timeline,omitempty"`
 	// The image that its pod was asked to run.
 	Image *string `json:"image,omitempty"`
+	// Version of its agent: that of the operator which made its pod. A new
+	// operator brings a new agent at the next restart.
+	Agent *string `json:"agent,omitempty"`
 	// Hash of the configuration that its server runs with.
 	ConfigHash *string `json:"configHash,omitempty"`
 	// What it waits for or what went wrong, in the words of whoever said it.
@@ -76,6 +79,14 @@ func (b *MemberStatusApplyConfiguration) WithTimeline(value int64) *MemberStatus
 // If called multiple times, the Image field is set to the value of the last call.
 func (b *MemberStatusApplyConfiguration) WithImage(value string) *MemberStatusApplyConfiguration {
 	b.Image = &value
+	return b
+}
+
+// WithAgent sets the Agent field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Agent field is set to the value of the last call.
+func (b *MemberStatusApplyConfiguration) WithAgent(value string) *MemberStatusApplyConfiguration {
+	b.Agent = &value
 	return b
 }
 

@@ -1,0 +1,82 @@
+package cluster
+
+import (
+	"fmt"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+)
+
+// restartInstances restarts the pods that are not as the spec asks, and all of
+// them once where the annotation pgop.dev/restart asks: one at a time, replicas
+// first and the primary last. As long as an instance does not serve, no other
+// is touched, so that a change that breaks the first one stops there.
+func restartInstances(o Observation, p *Plan) {
+	due := dueForRestart(o, p)
+	if len(due) == 0 {
+		finishRestart(o, p)
+		return
+	}
+	if p.deletesPods() {
+		return // one at a time
+	}
+	next := due[0] // a primary is alone here
+	for _, name := range due {
+		if name != o.primaryName() {
+			next = name
+			break
+		}
+	}
+	for _, name := range p.Members {
+		if !find(o, name).isReady() {
+			p.wait("the restart of instance %s waits until instance %s serves", next, name)
+			return
+		}
+	}
+	i := find(o, next)
+	p.delete(i.Pod, v1.ReasonInstanceRestarted, fmt.Sprintf("restarting instance %s: %s", next, whyRestart(o, i)))
+}
+
+// dueForRestart are the members whose pods must restart, sorted by number. A
+// spec that is refused restarts nothing.
+func dueForRestart(o Observation, p *Plan) []string {
+	if p.SpecError != "" {
+		return nil
+	}
+	var due []string
+	for _, name := range p.Members {
+		if i := find(o, name); i.Pod != nil && !i.podIsLeaving() && whyRestart(o, i) != "" {
+			due = append(due, name)
+		}
+	}
+	return due
+}
+
+// whyRestart says why an instance's pod is not what a new one would be, or
+// nothing.
+func whyRestart(o Observation, i Instance) string {
+	request := o.Cluster.Annotations[v1.RestartAnnotation]
+	switch {
+	case !i.hasCurrentTemplate(o):
+		return "the spec has changed"
+	case request != "" && i.Pod.Annotations[v1.RestartAnnotation] != request:
+		return fmt.Sprintf("%s=%s asks for it", v1.RestartAnnotation, request)
+	}
+	return ""
+}
+
+// finishRestart takes a request back that every instance has followed.
+func finishRestart(o Observation, p *Plan) {
+	request := o.Cluster.Annotations[v1.RestartAnnotation]
+	if request == "" || p.SpecError != "" {
+		return
+	}
+	for _, name := range p.Members {
+		if !find(o, name).isReady() {
+			return
+		}
+	}
+	p.Actions = append(p.Actions, Action{
+		Verb: Clear, Object: o.Cluster, Annotation: v1.RestartAnnotation,
+		Reason: v1.ReasonRestarted, Note: fmt.Sprintf("every instance has restarted, as %s=%s asked", v1.RestartAnnotation, request),
+	})
+}
