@@ -18,7 +18,7 @@ demo: ## From a bare machine to a three-instance cluster with a row in it
 	hack/demo.sh
 
 .PHONY: test
-test: lint test-unit e2e ## Every test
+test: lint test-unit test-api e2e ## Every test
 
 .PHONY: build
 build: ## The operator's binary, bin/postgres-operator
@@ -27,6 +27,10 @@ build: ## The operator's binary, bin/postgres-operator
 .PHONY: test-unit
 test-unit: ## Tests that need no cluster
 	hack/test-unit.sh
+
+.PHONY: test-api
+test-api: ## Tests on an API server without nodes; RUN=<regexp> names some
+	hack/test-api.sh '$(RUN)'
 
 .PHONY: e2e
 e2e: ## Tests on a cluster; RUN=<regexp> names some

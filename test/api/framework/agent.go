@@ -1,0 +1,312 @@
+//go:build e2e
+
+package framework
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/pgop/postgres-operator/pkg/election"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+// volume is what a claim's volume holds.
+type volume struct {
+	dataID, systemID string
+	initialised      bool
+	lastReign        election.Record
+	lastHolder       string
+}
+
+// agent does what the agent in a pod does, as far as operators see it: it makes
+// or copies the data, holds the Lease by the real rules of pkg/election, writes
+// the rw slice and answers GET /v1/state over mutual TLS.
+type agent struct {
+	k      *Kubelet
+	pod    *corev1.Pod
+	ip     string
+	server *http.Server
+	volume *volume
+	since  time.Time
+
+	mu      sync.Mutex
+	message string
+}
+
+// lastAddress is the last loopback address that was tried, without its 127.
+var lastAddress atomic.Uint32
+
+func init() {
+	var seed [3]byte
+	_, _ = rand.Read(seed[:]) // it never fails
+	lastAddress.Store(uint32(seed[0])<<16 | uint32(seed[1])<<8 | uint32(seed[2]))
+}
+
+// listenAlone listens at a loopback address that nobody else has.
+func listenAlone() (net.Listener, string, error) {
+	for {
+		n := lastAddress.Add(1)
+		ip := net.IPv4(127, 64|byte(n>>16)&63, byte(n>>8), byte(n)|1).String()
+		listener, err := net.Listen("tcp", net.JoinHostPort(ip, fmt.Sprint(specs.AgentPort)))
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return listener, ip, err
+		}
+	}
+}
+
+// agentOf is the agent of a pod, started if it does not run; nil if the pod's
+// claim is not there.
+func (k *Kubelet) agentOf(pod *corev1.Pod) (*agent, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if a := k.agents[pod.UID]; a != nil {
+		return a, nil
+	}
+	claim, err := k.factory.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(pod.Namespace).Get(pod.Name)
+	if err != nil {
+		return nil, nil
+	}
+	if k.volumes[claim.UID] == nil {
+		k.volumes[claim.UID] = &volume{}
+	}
+	listener, ip, err := listenAlone()
+	if err != nil {
+		return nil, fmt.Errorf("start the agent of pod %s: %w", pod.Name, err)
+	}
+	a := &agent{k: k, pod: pod, ip: ip, volume: k.volumes[claim.UID], since: time.Now()}
+	a.server = &http.Server{Handler: a, ReadHeaderTimeout: 10 * time.Second, ErrorLog: nil}
+	a.server.ErrorLog = quiet
+	secured := tls.NewListener(listener, &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return a.credentials() },
+	})
+	go func() { _ = a.server.Serve(secured) }() // ends with close
+	k.agents[pod.UID] = a
+	return a, nil
+}
+
+func (k *Kubelet) stopAgent(pod *corev1.Pod) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if a := k.agents[pod.UID]; a != nil {
+		a.close()
+		delete(k.agents, pod.UID)
+	}
+}
+
+func (a *agent) close() { _ = a.server.Close() }
+
+// credentials are what the pod's certificate Secret holds now.
+func (a *agent) credentials() (*tls.Config, error) {
+	secret, err := a.k.factory.Core().V1().Secrets().Lister().Secrets(a.pod.Namespace).Get(specs.TLSSecret(a.pod.Name))
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(secret.Data[specs.CertKey], secret.Data[specs.KeyKey])
+	if err != nil {
+		return nil, err
+	}
+	clients := x509.NewCertPool()
+	clients.AppendCertsFromPEM(secret.Data[specs.CAKey])
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if name := s.PeerCertificates[0].Subject.CommonName; name != instanceapi.OperatorName {
+				return fmt.Errorf("client is %s", name)
+			}
+			return nil
+		},
+	}, nil
+}
+
+func (a *agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if a.k.scriptOf(a.pod.Name).Hangs {
+		<-r.Context().Done()
+		return
+	}
+	if r.URL.Path != instanceapi.StatePath {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(a.state()) // an error means that the client has gone
+}
+
+func (a *agent) cluster() string { return a.pod.Labels[specs.ClusterLabel] }
+
+func (a *agent) lease() (*coordinationv1.Lease, election.Record, election.Holder) {
+	lease, err := a.k.factory.Coordination().V1().Leases().Lister().Leases(a.pod.Namespace).Get(specs.Lease(a.cluster()))
+	if err != nil {
+		return nil, election.Record{}, election.Holder{}
+	}
+	record, err := election.ParseRecord(lease.Annotations[election.RecordAnnotation])
+	if err != nil {
+		return nil, election.Record{}, election.Holder{}
+	}
+	return lease, record, election.ParseHolder(ptr.Deref(lease.Spec.HolderIdentity, ""))
+}
+
+func (a *agent) configMap() *corev1.ConfigMap {
+	config, err := a.k.factory.Core().V1().ConfigMaps().Lister().ConfigMaps(a.pod.Namespace).Get(specs.ConfigMap(a.cluster()))
+	if err != nil {
+		return nil
+	}
+	return config
+}
+
+func (a *agent) me() election.Holder {
+	return election.Holder{Instance: a.pod.Name, PodUID: string(a.pod.UID)}
+}
+
+// act does what is to be done with the data, the Lease and the slice.
+func (a *agent) act(ctx context.Context) {
+	lease, record, holder := a.lease()
+	if lease == nil {
+		a.say("waiting for the Lease")
+		return
+	}
+	switch {
+	case holder == a.me():
+		a.k.report(ctx, a.serveInSlice(ctx, record))
+		return
+	case a.volume.dataID == "" && !record.IsEmpty() && holder.Instance == a.pod.Name:
+		a.say("this instance reigned, and its volume is empty")
+		return
+	case a.volume.dataID == "" && !record.IsEmpty():
+		a.store(func(v *volume) { v.dataID, v.systemID = rand.Text(), record.SystemID })
+	case a.volume.dataID == "":
+		config, err := a.config()
+		if err != nil || config.SystemID != "" || config.Bootstrap.Instance != a.pod.Name {
+			a.say("waiting until the operator names the instance that makes the database")
+			return
+		}
+		a.store(func(v *volume) { v.dataID, v.systemID, v.initialised = rand.Text(), newSystemID(), true })
+	}
+	claimant := election.Claimant{
+		Instance: a.pod.Name, DataID: a.volume.dataID, SystemID: a.volume.systemID, Initialised: a.volume.initialised,
+		LastReign: a.volume.lastReign, LastHolder: a.volume.lastHolder,
+	}
+	if ok, _ := election.MayClaim(claimant, record, holder.Instance); ok {
+		a.k.report(ctx, a.claim(ctx, lease, record))
+		return
+	}
+	if !record.IsEmpty() {
+		a.store(func(v *volume) { v.lastReign, v.lastHolder = record, holder.Instance })
+	}
+}
+
+func (a *agent) config() (instanceapi.Config, error) {
+	configMap := a.configMap()
+	if configMap == nil {
+		return instanceapi.Config{}, errors.New("there is no ConfigMap")
+	}
+	return instanceapi.ParseConfig(configMap.Data[instanceapi.ConfigKey])
+}
+
+var systemIDs atomic.Uint64
+
+func newSystemID() string { return fmt.Sprint(7_400_000_000_000_000_000 + systemIDs.Add(1)) }
+
+func (a *agent) claim(ctx context.Context, lease *coordinationv1.Lease, last election.Record) error {
+	now := metav1.NowMicro()
+	record := election.Record{
+		Term: max(last.Term, a.volume.lastReign.Term) + 1, Timeline: max(last.Timeline, 1), SystemID: a.volume.systemID,
+		HolderDataID: a.volume.dataID, HolderAddress: a.ip,
+	}
+	claimed := lease.DeepCopy()
+	claimed.Spec.HolderIdentity = ptr.To(a.me().String())
+	claimed.Spec.LeaseDurationSeconds = ptr.To[int32](10)
+	claimed.Spec.AcquireTime, claimed.Spec.RenewTime = &now, &now
+	metav1.SetMetaDataAnnotation(&claimed.ObjectMeta, election.RecordAnnotation, record.String())
+	if _, err := a.k.f.Kube.CoordinationV1().Leases(lease.Namespace).Update(ctx, claimed, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	a.store(func(v *volume) { v.lastReign, v.lastHolder = record, a.pod.Name })
+	return nil
+}
+
+// serveInSlice writes an address of the real kind: the API server allows none
+// of the loopback in a slice.
+func (a *agent) serveInSlice(ctx context.Context, record election.Record) error {
+	slice, err := a.k.factory.Discovery().V1().EndpointSlices().Lister().EndpointSlices(a.pod.Namespace).Get(specs.EndpointSlice(a.cluster()))
+	if err != nil {
+		return nil // the operator has not made it yet
+	}
+	serving := slice.DeepCopy()
+	ip := net.ParseIP(a.ip).To4()
+	serving.Endpoints = []discoveryv1.Endpoint{{
+		Addresses:  []string{net.IPv4(10, ip[1], ip[2], ip[3]).String()},
+		Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
+		TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: a.pod.Namespace, Name: a.pod.Name, UID: a.pod.UID},
+	}}
+	metav1.SetMetaDataAnnotation(&serving.ObjectMeta, "pgop.dev/term", fmt.Sprint(record.Term))
+	metav1.SetMetaDataAnnotation(&serving.ObjectMeta, "pgop.dev/pod-uid", string(a.pod.UID))
+	if equality.Semantic.DeepEqual(slice, serving) {
+		return nil
+	}
+	_, err = a.k.f.Kube.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, serving, metav1.UpdateOptions{})
+	return err
+}
+
+func (a *agent) store(change func(*volume)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.message = ""
+	change(a.volume)
+}
+
+func (a *agent) say(message string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.message = message
+}
+
+// state is what the agent reports of itself.
+func (a *agent) state() instanceapi.State {
+	_, record, holder := a.lease()
+	a.mu.Lock()
+	s := instanceapi.State{
+		Instance: a.pod.Name, PodUID: string(a.pod.UID), AgentVersion: "test",
+		Phase: instanceapi.PhaseWaiting, Message: a.message, Since: a.since,
+		Inspected: true, HasData: a.volume.dataID != "", DataID: a.volume.dataID, SystemID: a.volume.systemID,
+		Term: max(record.Term, a.volume.lastReign.Term), LastHolder: a.volume.lastHolder,
+		VolumeSize: 1 << 30, VolumeFree: 1 << 29,
+	}
+	a.mu.Unlock()
+	if s.HasData && !record.IsEmpty() && s.Message == "" {
+		s.Phase = instanceapi.PhaseRunning
+		s.ServerVersion, s.Timeline = flagOf(a.pod, "--major")+".12", record.Timeline
+		if config := a.configMap(); config != nil {
+			s.ConfigHash = instanceapi.ConfigHash(config.Data[instanceapi.PostgresConfKey], config.Data[instanceapi.HBAKey])
+		}
+		if holder == a.me() {
+			s.Role, s.Ready = instanceapi.RolePrimary, true
+		} else {
+			s.Role, s.Streaming, s.Ready = instanceapi.RoleReplica, true, holder.PodUID != ""
+		}
+	}
+	if change := a.k.scriptOf(a.pod.Name).State; change != nil {
+		change(&s)
+	}
+	return s
+}
