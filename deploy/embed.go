@@ -8,3 +8,9 @@ import _ "embed"
 //
 //go:embed crd/pgop.dev_postgresclusters.yaml
 var PostgresClusterCRD []byte
+
+// PostgresClusterPolicy is a ValidatingAdmissionPolicy for PostgresClusters and
+// its binding, two documents of YAML.
+//
+//go:embed policy/pgop.dev_postgresclusters.yaml
+var PostgresClusterPolicy []byte

@@ -15,6 +15,7 @@ import (
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
@@ -49,7 +50,7 @@ func parseOperatorFlags(args []string) (operatorFlags, error) {
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "path of a kubeconfig, to run outside of the cluster; default: the pod's service account")
 	set.StringVar(&f.namespace, "namespace", os.Getenv("WATCH_NAMESPACE"), "the namespace to watch; default: all (environment WATCH_NAMESPACE)")
 	set.StringVar(&f.image, "image", os.Getenv("OPERATOR_IMAGE"), "image of this operator, from which instances get their agent (environment OPERATOR_IMAGE)")
-	set.BoolVar(&f.createCRD, "create-crd", true, "install the CRD at start")
+	set.BoolVar(&f.createCRD, "create-crd", true, "install the CRD and its admission policy at start")
 	set.StringVar(&f.probes, "probe-listen", ":8080", "address of /healthz and /readyz")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warning or error")
 	if err := parseFlags(set, args); err != nil {
@@ -117,6 +118,13 @@ func operate(ctx context.Context, f operatorFlags, config *rest.Config, log *log
 			return fmt.Errorf("make the client of CRDs: %w", err)
 		}
 		if err := controller.InstallCRD(ctx, extensions.ApiextensionsV1().CustomResourceDefinitions(), deploy.PostgresClusterCRD, log); err != nil {
+			return err
+		}
+		admission, err := admissionclient.NewForConfig(config)
+		if err != nil {
+			return fmt.Errorf("make the client of admission policies: %w", err)
+		}
+		if err := controller.InstallPolicy(ctx, admission, deploy.PostgresClusterPolicy, log); err != nil {
 			return err
 		}
 	}

@@ -44,7 +44,7 @@ func TestCRDIsInstalledUnlessANewerOneIsThere(t *testing.T) {
 		{"none is there", nil, true, false},
 		{"one without a number, as kubectl applies it", installed(""), true, false},
 		{"an older one", installed("0"), true, false},
-		{"the same one", installed("1"), true, false},
+		{"the same one", installed("2"), true, false},
 		{"a number that is none", installed("x"), true, false},
 		{"a newer one", installed("999"), false, true},
 	}
@@ -95,8 +95,8 @@ func expectWholeCRD(t *testing.T, patch clienttesting.PatchAction) {
 func TestCRDThatCantBeInstalledIsAnError(t *testing.T) {
 	away := errors.New("the API server is away")
 	for _, c := range []struct{ why, verb, want string }{
-		{"can't be read", "get", "read CRD postgresclusters.pgop.dev: the API server is away"},
-		{"can't be applied", "patch", "apply CRD postgresclusters.pgop.dev: the API server is away"},
+		{"can't be read", "get", "read CustomResourceDefinition postgresclusters.pgop.dev: the API server is away"},
+		{"can't be applied", "patch", "apply CustomResourceDefinition postgresclusters.pgop.dev: the API server is away"},
 	} {
 		client := fake.NewSimpleClientset()
 		client.PrependReactor(c.verb, "customresourcedefinitions", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, away })

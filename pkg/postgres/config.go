@@ -48,14 +48,26 @@ var Owned = []string{
 	"unix_socket_permissions",
 }
 
-// wayOut tells for some owned parameters what to do instead of setting them.
+// WayOut says what to do instead of setting an owned parameter, or a pattern of
+// them.
+func WayOut(owned string) string {
+	if way := wayOut[owned]; way != "" {
+		return way
+	}
+	return "remove it"
+}
+
 var wayOut = map[string]string{
 	"port":             "the server listens on 5432; choose another port in a Service of your own",
 	"listen_addresses": "restrict who may connect by spec.postgres.hba or a NetworkPolicy",
 	"hba_file":         "write rules into spec.postgres.hba",
 	"hot_standby":      "replicas always answer queries",
-	"log_destination":  "the server's log is the container's; read it with kubectl logs",
+	"log_destination":  "the log is that of the container; read it with kubectl logs",
 }
+
+// maxParameterName is room for two identifiers, an extension's and its
+// parameter's, and the dot between them.
+const maxParameterName = 127
 
 // parameterName is what the server takes as a parameter's name: one word, or
 // for extensions more, joined by dots.
@@ -73,7 +85,7 @@ var leastValue = map[string]int{
 // do instead. It knows what the operator owns and what the file's syntax can
 // hold; what the server thinks of the value, the server says.
 func CheckParameter(name, value string) error {
-	if !parameterName.MatchString(name) {
+	if len(name) > maxParameterName || !parameterName.MatchString(name) {
 		return fmt.Errorf("%q is not the name of a parameter; use letters, digits and '_', as in work_mem or auto_explain.log_min_duration", name)
 	}
 	if strings.ContainsRune(value, 0) {
@@ -81,13 +93,10 @@ func CheckParameter(name, value string) error {
 	}
 	lower := strings.ToLower(name)
 	if isOwned(lower) {
-		way := wayOut[lower]
-		if way == "" {
-			way = "remove it"
-		}
-		return fmt.Errorf("%s is set by the operator; %s", name, way)
+		return fmt.Errorf("%s is set by the operator; %s", name, WayOut(lower))
 	}
-	if lower == "wal_level" && value != "replica" && value != "logical" {
+	// The server takes its own words in any case.
+	if level := strings.ToLower(value); lower == "wal_level" && level != "replica" && level != "logical" {
 		return fmt.Errorf("%s: replicas need replica or logical; set one of these or remove it", name)
 	}
 	if least, ok := leastValue[lower]; ok {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -91,14 +92,20 @@ func ReconfigureConfigMap(live *corev1.ConfigMap, config Configuration) *corev1.
 	return changed
 }
 
+// parameters are the user's, as texts, without those that are refused.
 func parameters(c *v1.PostgresCluster) (map[string]string, error) {
 	texts := map[string]string{}
+	given := map[string]string{} // by name in lower case
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(c.Spec.Postgres.Parameters)) {
 		text, err := c.Spec.Postgres.Parameters[name].Text()
 		if err == nil {
 			err = postgres.CheckParameter(name, text)
 		}
+		if other, twice := given[strings.ToLower(name)]; err == nil && twice {
+			err = fmt.Errorf("given twice, as %s and as %s; keep one", other, name)
+		}
+		given[strings.ToLower(name)] = name
 		if err != nil {
 			errs = append(errs, fmt.Errorf("spec.postgres.parameters[%s]: %w", name, err))
 			continue
