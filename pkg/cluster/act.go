@@ -20,6 +20,7 @@ import (
 	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	postgresclient "github.com/pgop/postgres-operator/pkg/generated/clientset/versioned/typed/postgres/v1"
@@ -65,10 +66,19 @@ func (a actor) act(ctx context.Context, action Action) *Failure {
 			return nil // asked anew with another value, or taken back
 		}
 	}
-	if err != nil {
-		return &Failure{Action: action, Reason: v1.ReasonCreateFailed, Err: err}
+	if err == nil {
+		return nil
 	}
-	return nil
+	return refused(action, err)
+}
+
+// refused is the failure of an action that the API server does not carry out.
+func refused(action Action, err error) *Failure {
+	reason := v1.ReasonCreateFailed
+	if _, isVolume := action.Object.(*corev1.PersistentVolumeClaim); isVolume && action.Verb == Update {
+		reason = v1.ReasonVolumeRefused
+	}
+	return &Failure{Action: action, Reason: reason, Err: err}
 }
 
 // create makes an object. If one of the name exists it is either ours, and the
@@ -81,14 +91,14 @@ func (a actor) create(ctx context.Context, action Action) *Failure {
 	case errors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil // everything here is on its way out, as its owner wants
 	case !errors.IsAlreadyExists(err):
-		return &Failure{Action: action, Reason: v1.ReasonCreateFailed, Err: err}
+		return refused(action, err)
 	}
 	live, err := getObject(ctx, a.client, action.Object)
 	switch {
 	case errors.IsNotFound(err):
 		return nil // gone meanwhile; the next pass makes it
 	case err != nil:
-		return &Failure{Action: action, Reason: v1.ReasonCreateFailed, Err: err}
+		return refused(action, err)
 	case !a.isOurs(live):
 		return &Failure{Action: action, Reason: v1.ReasonNameConflict, Err: conflict(live)}
 	}
@@ -164,7 +174,6 @@ type calls struct {
 }
 
 func callsOf[T object](client typedClient[T], o T) calls {
-	uid := o.GetUID()
 	return calls{
 		get: func(ctx context.Context) (object, error) {
 			return client.Get(ctx, o.GetName(), metav1.GetOptions{})
@@ -178,9 +187,19 @@ func callsOf[T object](client typedClient[T], o T) calls {
 			return err
 		},
 		delete: func(ctx context.Context) error {
-			return client.Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+			return client.Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: preconditions(o)})
 		},
 	}
+}
+
+// preconditions let nothing go that is not what was seen: a volume not even
+// when it has changed meanwhile, since something may be on it now.
+func preconditions(o object) *metav1.Preconditions {
+	seen := &metav1.Preconditions{UID: ptr.To(o.GetUID())}
+	if _, isVolume := o.(*corev1.PersistentVolumeClaim); isVolume {
+		seen.ResourceVersion = ptr.To(o.GetResourceVersion())
+	}
+	return seen
 }
 
 // bind finds the client for an object's kind.

@@ -99,18 +99,22 @@ func TestWhatIsGoneNeedsNoDeletion(t *testing.T) {
 }
 
 // B-22: a delete carries the UID that was seen, so that the API server spares
-// what has taken its name meanwhile.
+// what has taken its name meanwhile, and a volume that has changed.
 func TestDeletesCarryTheUIDThatWasSeen(t *testing.T) {
 	client := fake.NewClientset()
 	a := actor{client: kubeOf(client), owner: "cluster-1"}
 	for _, o := range everyObject(newWorld(1).cluster) {
 		o.SetUID(types.UID("seen-" + o.GetName()))
+		o.SetResourceVersion("7")
 		if failure := a.act(context.Background(), Action{Verb: Delete, Object: o}); failure != nil {
 			t.Fatal(failure.Err)
 		}
 		actions := client.Actions()
 		last := actions[len(actions)-1].(clienttesting.DeleteAction)
 		want := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(o.GetUID())}}
+		if kindOf(o) == "PersistentVolumeClaim" {
+			want.Preconditions.ResourceVersion = ptr.To("7")
+		}
 		if diff := cmp.Diff(want, last.GetDeleteOptions()); diff != "" {
 			t.Errorf("%s: %s", kindOf(o), diff)
 		}

@@ -250,6 +250,34 @@ var analyseCases = []struct {
 	}},
 	{why: "volumes are to grow", change: func(w *world) { w.grow("2Gi") }},
 	{why: "the same size in other units is no change", change: func(w *world) { w.grow("1024Mi") }},
+	{why: "volumes are to grow, and their class does not allow it", change: func(w *world) { w.grow("2Gi") },
+		failed: map[string]error{
+			"update PersistentVolumeClaim shop-1": errNoGrowth, "update PersistentVolumeClaim shop-2": errNoGrowth, "update PersistentVolumeClaim shop-3": errNoGrowth,
+		}},
+	{why: "growth that no volume began is taken back", change: func(w *world) {
+		w.grow("2Gi")
+		w.observe()
+		w.grow("1Gi")
+	}},
+	{why: "volumes are larger than asked: they stay so", change: func(w *world) { w.grow("512Mi") }},
+	{why: "another storage class is asked for: volumes keep theirs", change: func(w *world) { w.class("fast") }},
+	{why: "another storage class is asked for: a new instance gets it", change: func(w *world) {
+		w.class("fast")
+		w.lose("shop-3")
+	}},
+	{why: "a storage class that does not exist", change: func(w *world) { w.unprovisioned("nope") }},
+	{why: "a storage class that does not exist is corrected: the volumes are made anew", change: func(w *world) {
+		w.unprovisioned("nope")
+		w.class("standard")
+	}},
+	{why: "a storage class that does not exist is taken away: the volumes are made anew", change: func(w *world) {
+		w.unprovisioned("nope")
+		w.class("")
+	}},
+	{why: "the size is changed before a volume is provisioned: the volumes are made anew", change: func(w *world) {
+		w.unprovisioned("")
+		w.grow("512Mi")
+	}},
 	{why: "volumes are growing, and one can't", change: func(w *world) {
 		w.grow("2Gi")
 		w.turn()
@@ -331,6 +359,8 @@ var analyseCases = []struct {
 		failed: map[string]error{"create Service shop-rw": conflict(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "shop-rw"}})}},
 }
 
+var errNoGrowth = errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
+
 func TestAnalyse(t *testing.T) {
 	var all strings.Builder
 	seen := map[string]bool{}
@@ -348,7 +378,7 @@ func TestAnalyse(t *testing.T) {
 		var failures []Failure
 		for _, a := range p.Actions {
 			if err := c.failed[a.String()]; err != nil {
-				failures = append(failures, Failure{Action: a, Reason: v1.ReasonCreateFailed, Err: err})
+				failures = append(failures, *refused(a, err))
 			}
 		}
 		status := Status(o, p, failures)
@@ -442,6 +472,19 @@ func (w *world) restartedAll(names ...string) {
 		new := specs.Pod(v1.WithDefaults(w.cluster), name, testImage)
 		change(w, name, func(p *corev1.Pod) { maps.Copy(p.Annotations, new.Annotations) })
 	}
+}
+
+func (w *world) class(name string) {
+	w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Class = name })
+}
+
+// unprovisioned is a new cluster of one whose volume has that class, and which
+// nobody provisions.
+func (w *world) unprovisioned(class string) {
+	*w = *newWorld(1)
+	w.class(class)
+	w.full = true
+	w.turn()
 }
 
 func (w *world) grow(size string) {

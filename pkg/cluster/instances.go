@@ -51,6 +51,8 @@ func endOf(pod *corev1.Pod) string {
 // ensureVolumes makes missing volumes, grows those that are too small, and
 // keeps their owner as spec.storage.retain asks. A retained volume of an
 // earlier cluster of the name is taken over: its agent finds out what it holds.
+// A claim that nothing was provisioned for holds nothing, and is made anew when
+// the spec asks for something else.
 func ensureVolumes(o Observation, p *Plan) {
 	for _, name := range p.Members {
 		i := find(o, name)
@@ -63,6 +65,8 @@ func ensureVolumes(o Observation, p *Plan) {
 			// The pod goes first; a volume made now would be mounted by no one.
 		case i.volumeIsLeaving():
 			p.wait("volume %s is being deleted; a new one is made when it is gone", name)
+		case !specs.IsProvisioned(i.Volume) && !i.isScheduled() && specs.IsOutdated(i.Volume, o.Cluster):
+			p.delete(i.Volume, v1.ReasonVolumeReplaced, fmt.Sprintf("replacing volume %s, which was never provisioned: spec.storage has changed", name))
 		default:
 			// Once the primary serves, the volumes in use are this cluster's own.
 			if repaired := specs.RepairVolume(i.Volume, o.Cluster, o.primaryServes()); repaired != nil {

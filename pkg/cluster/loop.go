@@ -270,7 +270,7 @@ func newsOf(c metav1.Condition) string {
 // isBad tells what needs a look from what is the way of things.
 func isBad(reason string) bool {
 	switch reason {
-	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonVolumeGrowing, v1.ReasonRestarting, v1.ReasonRestartNeeded:
+	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonVolumeGrowing, v1.ReasonVolumeClassKept, v1.ReasonRestarting, v1.ReasonRestartNeeded:
 		return false
 	}
 	return true

@@ -59,6 +59,9 @@ func TestPassesConverge(t *testing.T) {
 			"grow": func(*rapid.T) {
 				w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Size.Add(resource.MustParse("1Gi")) })
 			},
+			"change the storage class": func(t *rapid.T) {
+				w.class(rapid.SampledFrom([]string{"", "standard", "fast"}).Draw(t, "class"))
+			},
 			"switch retain": func(t *rapid.T) {
 				retain := rapid.SampledFrom([]v1.RetainPolicy{v1.RetainVolumes, v1.DeleteVolumes}).Draw(t, "retain")
 				w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Retain = retain })
@@ -106,7 +109,8 @@ func TestPassesConverge(t *testing.T) {
 		if healthy := status.Phase == v1.PhaseHealthy; healthy == primaryIsLost(w) {
 			t.Errorf("settled as %s; the primary's data is lost: %v\n%+v", status.Phase, !healthy, status)
 		}
-		if upToDate := meta.IsStatusConditionTrue(status.Conditions, v1.ConditionUpToDate); status.Phase == v1.PhaseHealthy && !upToDate {
+		upToDate := meta.IsStatusConditionTrue(status.Conditions, v1.ConditionUpToDate) || reasonOf(status, v1.ConditionUpToDate) == v1.ReasonVolumeClassKept
+		if status.Phase == v1.PhaseHealthy && !upToDate {
 			t.Errorf("settled, and not up to date: %+v", status)
 		}
 		if request := w.cluster.Annotations[v1.RestartAnnotation]; status.Phase == v1.PhaseHealthy && request != "" {
@@ -140,6 +144,12 @@ func checkedPass(t *rapid.T, w *world) {
 	for _, a := range p.Actions {
 		volume, isVolume := a.Object.(*corev1.PersistentVolumeClaim)
 		if a.Verb != Delete || !isVolume {
+			continue
+		}
+		if !specs.IsProvisioned(volume) {
+			if live := w.volume(volume.Name); live != nil && live.DeletionTimestamp != nil && w.data[live.UID] != nil {
+				t.Errorf("%v: it was never provisioned when it was seen, and now it holds data", a)
+			}
 			continue
 		}
 		if slices.Contains(p.Members, volume.Name) || volume.Name == o.primaryName() || !o.primaryServes() {

@@ -107,6 +107,9 @@ func mustWait(action Action, failed []Failure) bool {
 		return false
 	}
 	return slices.ContainsFunc(failed, func(f Failure) bool {
+		if f.Action.Verb != Create {
+			return false // it is there, if not as it should be
+		}
 		switch f.Action.Object.(type) {
 		case *corev1.PersistentVolumeClaim, *corev1.Secret, *corev1.ConfigMap, *corev1.ServiceAccount:
 			instance, ofInstance := f.Action.Object.GetLabels()[specs.InstanceLabel]

@@ -39,6 +39,11 @@ func TestB26PodWaitsForWhatItMounts(t *testing.T) {
 			if got := mustWait(c.action, failed); got != c.want {
 				t.Errorf("mustWait = %v, want %v", got, c.want)
 			}
+			// a volume that can't grow is there all the same.
+			failed[0].Action.Verb = Update
+			if mustWait(c.action, failed) {
+				t.Error("it waits for what is there")
+			}
 		})
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
@@ -34,6 +36,7 @@ func Status(o Observation, p Plan, failures []Failure) v1.PostgresClusterStatus 
 	if id, _ := o.systemID(); id != "" {
 		s.SystemID = id
 	}
+	s.VolumeSize = ptr.To(largestRequest(o))
 	if primary, found := o.primary(); found && primary.State != nil && primary.State.ServerVersion != "" {
 		s.Version = primary.State.ServerVersion
 		s.Timeline = int64(primary.State.Timeline)
@@ -45,6 +48,17 @@ func Status(o Observation, p Plan, failures []Failure) v1.PostgresClusterStatus 
 	}
 	s.Phase = phase(s)
 	return s
+}
+
+// largestRequest is that of the provisioned volumes, which can't shrink.
+func largestRequest(o Observation) resource.Quantity {
+	largest := resource.MustParse("0")
+	for _, i := range provisioned(o) {
+		if asked := i.Volume.Spec.Resources.Requests.Storage(); asked.Cmp(largest) > 0 {
+			largest = *asked
+		}
+	}
+	return largest
 }
 
 // memberStatuses has a row for each instance that is there or shall be.
@@ -96,7 +110,7 @@ func conditions(o Observation, p Plan, failures []Failure) []metav1.Condition {
 		specAccepted(p),
 		primaryAvailable(o, p, blocked, blockedFound),
 		replicating(o, p),
-		upToDate(o, p),
+		upToDate(o, p, failures),
 		ready(o, p, blocked, blockedFound),
 		progressing(o, p, blocked, blockedFound),
 	}
@@ -181,17 +195,14 @@ func replicating(o Observation, p Plan) metav1.Condition {
 
 // upToDate compares what runs with what is asked. What does not run is the
 // business of Ready.
-func upToDate(o Observation, p Plan) metav1.Condition {
+func upToDate(o Observation, p Plan, failures []Failure) metav1.Condition {
 	const kind = v1.ConditionUpToDate
 	if p.SpecError != "" {
 		return no(kind, v1.ReasonInvalid, "the spec is not accepted")
 	}
 	held := map[string][]string{} // by what the server says
-	var behind, rolling, restart, growing []string
+	var behind, rolling, restart []string
 	for _, i := range o.Instances {
-		if i.Volume != nil && isGrowing(o, i) {
-			growing = append(growing, fmt.Sprintf("%s (%s of %s)", i.Name, i.Volume.Status.Capacity.Storage(), &o.Cluster.Spec.Storage.Size))
-		}
 		if i.Pod == nil || i.podIsLeaving() {
 			continue
 		}
@@ -218,12 +229,70 @@ func upToDate(o Observation, p Plan) metav1.Condition {
 	case len(restart) > 0:
 		return no(kind, v1.ReasonRestartNeeded, fmt.Sprintf("takes effect at a restart, for which you ask with kubectl annotate pg/%s --overwrite %s=$(date +%%s): %s",
 			o.Cluster.Name, v1.RestartAnnotation, strings.Join(restart, ", ")))
-	case len(growing) > 0:
-		return no(kind, v1.ReasonVolumeGrowing, "volumes are growing: "+strings.Join(growing, ", ")+resizeTrouble(o))
-	case len(behind) > 0:
+	}
+	if c, found := volumesDiffer(o, failures); found {
+		return c
+	}
+	if len(behind) > 0 {
 		return no(kind, v1.ReasonConfigurationNotYet, "the newest configuration is on its way to "+strings.Join(behind, ", "))
 	}
-	return yes(kind, v1.ReasonUpToDate, "")
+	return yes(kind, v1.ReasonUpToDate, largerThanAsked(o))
+}
+
+// volumesDiffer says how volumes differ from spec.storage; false if they don't.
+func volumesDiffer(o Observation, failures []Failure) (metav1.Condition, bool) {
+	const kind = v1.ConditionUpToDate
+	var growing, otherClass []string
+	for _, i := range provisioned(o) {
+		if isGrowing(o, i) {
+			growing = append(growing, fmt.Sprintf("%s (%s of %s)", i.Name, i.Volume.Status.Capacity.Storage(), &o.Cluster.Spec.Storage.Size))
+		}
+		if !specs.HasStorageClass(i.Volume, o.Cluster) {
+			otherClass = append(otherClass, fmt.Sprintf("%s (%s)", i.Name, ptr.Deref(i.Volume.Spec.StorageClassName, "none")))
+		}
+	}
+	switch {
+	case refusal(failures) != "":
+		return no(kind, v1.ReasonVolumeRefused, limit(fmt.Sprintf("%s; put spec.storage.size back to %s, or let the storage class allow it", refusal(failures), ptr.To(largestRequest(o))))), true
+	case len(growing) > 0:
+		return no(kind, v1.ReasonVolumeGrowing, "volumes are growing: "+strings.Join(growing, ", ")+resizeTrouble(o)), true
+	case len(otherClass) > 0:
+		return no(kind, v1.ReasonVolumeClassKept, "existing volumes keep their storage class: "+strings.Join(otherClass, ", ")+
+			"; new ones are of the class in spec.storage.class. To move an instance, delete its volume and its pod, one instance at a time, replicas only"), true
+	}
+	return metav1.Condition{}, false
+}
+
+// largerThanAsked names the volumes that asked for more than the spec does.
+func largerThanAsked(o Observation) string {
+	var larger []string
+	for _, i := range provisioned(o) {
+		if asked := i.Volume.Spec.Resources.Requests.Storage(); asked.Cmp(o.Cluster.Spec.Storage.Size) > 0 {
+			larger = append(larger, fmt.Sprintf("%s (%s)", i.Name, asked))
+		}
+	}
+	if len(larger) == 0 {
+		return ""
+	}
+	return "volumes never shrink, and some are larger than asked: " + strings.Join(larger, ", ")
+}
+
+// provisioned are the instances with a volume behind their claim.
+func provisioned(o Observation) []Instance {
+	return slices.DeleteFunc(slices.Clone(o.Instances), func(i Instance) bool {
+		return i.Volume == nil || !specs.IsProvisioned(i.Volume)
+	})
+}
+
+// refusal is what the API server says against the change of a volume; empty if
+// nothing.
+func refusal(failures []Failure) string {
+	for _, f := range failures {
+		if f.Reason == v1.ReasonVolumeRefused {
+			return f.Err.Error()
+		}
+	}
+	return ""
 }
 
 func describeHeld(held map[string][]string) string {

@@ -204,7 +204,7 @@ func (w *world) apply(a Action) error {
 			w.store(a.Object.DeepCopyObject().(object))
 		}
 	case Delete:
-		if live != nil && live.GetUID() == a.Object.GetUID() {
+		if live != nil && live.GetUID() == a.Object.GetUID() && (kind != "PersistentVolumeClaim" || live.GetResourceVersion() == a.Object.GetResourceVersion()) {
 			w.remove(kind, name)
 		}
 	}
@@ -222,7 +222,9 @@ func (w *world) born(o object) object {
 		o.Spec.SessionAffinity = corev1.ServiceAffinityNone
 		o.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 	case *corev1.PersistentVolumeClaim:
-		o.Spec.StorageClassName = ptr.To("standard")
+		if o.Spec.StorageClassName == nil {
+			o.Spec.StorageClassName = ptr.To("standard")
+		}
 		o.Status.Phase = corev1.ClaimPending
 	case *corev1.Pod:
 		// A webhook has its way with every pod (F-05).

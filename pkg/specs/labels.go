@@ -24,6 +24,9 @@ const (
 	// CreatedForAnnotation is the UID of the PostgresCluster for which a volume
 	// was made. One with another UID was retained and is being adopted.
 	CreatedForAnnotation = "pgop.dev/created-for"
+	// ClassAnnotation is the storage class that a volume was asked to be of;
+	// none: the default.
+	ClassAnnotation = "pgop.dev/storage-class"
 )
 
 // Labels are on every object of the cluster.

@@ -28,8 +28,9 @@ func Volume(c *v1.PostgresCluster, instance string) *corev1.PersistentVolumeClai
 			},
 		},
 	}
-	if c.Spec.Storage.Class != "" {
-		claim.Spec.StorageClassName = ptr.To(c.Spec.Storage.Class)
+	if class := c.Spec.Storage.Class; class != "" {
+		claim.Spec.StorageClassName = ptr.To(class)
+		claim.Annotations[ClassAnnotation] = class // since the API server names the default
 	}
 	return claim
 }
@@ -43,7 +44,7 @@ func volumeOwners(c *v1.PostgresCluster) []metav1.OwnerReference {
 
 // RepairVolume returns live with the owner that spec.storage.retain asks for
 // and with a request of at least spec.storage.size, or nil if it has both. A
-// request is never lowered: the provisioner may have given more. With adopt, a
+// request is never lowered, and never raised before there is a volume to grow. With adopt, a
 // volume of an earlier cluster becomes one of this cluster.
 func RepairVolume(live *corev1.PersistentVolumeClaim, c *v1.PostgresCluster, adopt bool) *corev1.PersistentVolumeClaim {
 	repaired := live.DeepCopy()
@@ -52,7 +53,7 @@ func RepairVolume(live *corev1.PersistentVolumeClaim, c *v1.PostgresCluster, ado
 		metav1.SetMetaDataAnnotation(&repaired.ObjectMeta, CreatedForAnnotation, string(c.UID))
 		changed = true
 	}
-	if size := c.Spec.Storage.Size; NeedsGrowth(live, c) {
+	if size := c.Spec.Storage.Size; IsProvisioned(live) && NeedsGrowth(live, c) {
 		repaired.Spec.Resources.Requests[corev1.ResourceStorage] = size
 		changed = true
 	}
@@ -72,6 +73,25 @@ func RepairVolume(live *corev1.PersistentVolumeClaim, c *v1.PostgresCluster, ado
 // NeedsGrowth says whether the claim asks for less than the spec does.
 func NeedsGrowth(claim *corev1.PersistentVolumeClaim, c *v1.PostgresCluster) bool {
 	return claim.Spec.Resources.Requests.Storage().Cmp(c.Spec.Storage.Size) < 0
+}
+
+// IsProvisioned says whether there is, or was, a volume behind the claim.
+func IsProvisioned(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Spec.VolumeName != "" || claim.Status.Phase == corev1.ClaimBound || claim.Status.Phase == corev1.ClaimLost
+}
+
+// HasStorageClass says whether the claim is of the class that the spec asks for.
+func HasStorageClass(claim *corev1.PersistentVolumeClaim, c *v1.PostgresCluster) bool {
+	if class := c.Spec.Storage.Class; class != "" {
+		return ptr.Deref(claim.Spec.StorageClassName, "") == class
+	}
+	return claim.Annotations[ClassAnnotation] == ""
+}
+
+// IsOutdated says whether the claim is of another class or size than the spec
+// asks for, which no claim without a volume can change.
+func IsOutdated(claim *corev1.PersistentVolumeClaim, c *v1.PostgresCluster) bool {
+	return !HasStorageClass(claim, c) || claim.Spec.Resources.Requests.Storage().Cmp(c.Spec.Storage.Size) != 0
 }
 
 // IsAdopted says whether the claim was made for an earlier cluster of the name.

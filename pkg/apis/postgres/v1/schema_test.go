@@ -98,11 +98,14 @@ func TestCreation(t *testing.T) {
 		want string
 	}{
 		{"the least", "spec.instances", "-", ""},
-		{"a name of 50 characters", "metadata.name", name(50), ""},
-		{"a name of 51 characters", "metadata.name", name(51), "metadata.name: at most 50 characters"},
-		{"a name with a dot", "metadata.name", "my.db", "metadata.name: lower case letters, digits and '-' only"},
-		{"a name that begins with a digit", "metadata.name", "126-demo", "beginning with a letter"},
-		{"a name that ends with a dash", "metadata.name", "db-", "ending with a letter or digit"},
+		{"A-12: a name of 50 characters", "metadata.name", name(50), ""},
+		{"A-12: a name of 51 characters", "metadata.name", name(51), "metadata.name: at most 50 characters"},
+		{"A-12: a name of 53 characters", "metadata.name", name(53), "metadata.name: at most 50 characters"},
+		{"A-12: a name of 63 characters", "metadata.name", name(63), "choose a shorter name"},
+		{"A-12: a name of 64 characters", "metadata.name", name(64), "choose a shorter name"},
+		{"A-13: a name with a dot", "metadata.name", "my.db", "metadata.name: lower case letters, digits and '-' only"},
+		{"A-13: a name that begins with a digit", "metadata.name", "126-demo", "beginning with a letter"},
+		{"A-13: a name that ends with a dash", "metadata.name", "db-", "ending with a letter or digit"},
 		{"a name of one letter", "metadata.name", "a", ""},
 		{"the oldest major", "spec.postgres.version", "15", ""},
 		{"the newest major", "spec.postgres.version", "18", ""},
@@ -132,7 +135,7 @@ func TestCreation(t *testing.T) {
 		{"an image with a tab", "spec.postgres.image", `"reg/pg\t"`, "spec.postgres.image: an image reference has no white space"},
 		{"the superuser's id", "spec.postgres.uid", "0", "spec.postgres.uid"},
 		{"retain in lower case", "spec.storage.retain", "retain", `supported values: "Retain", "Delete"`},
-		{"any parameter", "spec.postgres.parameters", "{max_connections: 150, autovacuum: on, random_page_cost: 1.1, log_statement: ddl}", ""},
+		{"A-01: any parameter", "spec.postgres.parameters", "{max_connections: 150, autovacuum: on, random_page_cost: 1.1, log_statement: ddl}", ""},
 		{"parameters of any shape, which the operator refuses", "spec.postgres.parameters", "{a: [1], b: {c: d}, e: null}", ""},
 		{"parameters as a list", "spec.postgres.parameters", "[a]", "spec.postgres.parameters"},
 		{"a line of hba", "spec.postgres.hba", `["host all all all md5"]`, ""},
@@ -140,15 +143,15 @@ func TestCreation(t *testing.T) {
 		{"hba as a block of text", "spec.postgres.hba", `"host all all all md5"`, "spec.postgres.hba"},
 		{"a bootstrap of no kind", "spec.bootstrap", "{}", "spec.bootstrap: name exactly one way to make the database: initdb"},
 		{"initdb with its defaults", "spec.bootstrap", "{initdb: {}}", ""},
-		{"a database with a dash", "spec.bootstrap.initdb.database", "example-db", ""},
-		{"the database postgres", "spec.bootstrap.initdb.database", "postgres", "spec.bootstrap.initdb.database: postgres, template0 and template1 exist in every cluster"},
+		{"A-09: a database with a dash", "spec.bootstrap.initdb.database", "example-db", ""},
+		{"A-11: the database postgres", "spec.bootstrap.initdb.database", "postgres", "spec.bootstrap.initdb.database: postgres, template0 and template1 exist in every cluster"},
 		{"the database template1", "spec.bootstrap.initdb.database", "template1", "choose another name"},
 		{"a database without a name", "spec.bootstrap.initdb.database", `""`, "spec.bootstrap.initdb.database"},
 		{"a database with a name of 64 characters", "spec.bootstrap.initdb.database", name(64), "spec.bootstrap.initdb.database"},
-		{"the owner postgres", "spec.bootstrap.initdb.owner", "postgres", "spec.bootstrap.initdb.owner: postgres, public, none, streaming_replica and names beginning with pg_ are reserved"},
+		{"A-11: the owner postgres", "spec.bootstrap.initdb.owner", "postgres", "spec.bootstrap.initdb.owner: postgres, public, none, streaming_replica and names beginning with pg_ are reserved"},
 		{"an owner of the server's", "spec.bootstrap.initdb.owner", "pg_monitor", "reserved"},
 		{"the role of replicas as owner", "spec.bootstrap.initdb.owner", "streaming_replica", "reserved"},
-		{"an owner in upper case", "spec.bootstrap.initdb.owner", "Report_User", ""},
+		{"A-10: an owner in upper case", "spec.bootstrap.initdb.owner", "Report_User", ""},
 		{"checksums in words", "spec.bootstrap.initdb.dataChecksums", `"on"`, "spec.bootstrap.initdb.dataChecksums"},
 		{"labels of the user's", "spec.pod.labels", "{team: web, example.com/app: shop}", ""},
 		{"a label of the operator's", "spec.pod.labels", "{pgop.dev/role: primary}", "spec.pod.labels: keys under pgop.dev/ and app.kubernetes.io/ are the operator's"},
@@ -156,6 +159,13 @@ func TestCreation(t *testing.T) {
 		{"an annotation of the operator's", "spec.pod.annotations", "{pgop.dev/template-hash: x}", "spec.pod.annotations: keys under pgop.dev/ are the operator's"},
 		{"requests as numbers and text", "spec.resources.requests", "{cpu: 1, memory: 1Gi, hugepages-2Mi: 64Mi}", ""},
 		{"a request that only looks like a quantity", "spec.resources.requests", "{memory: 1e1.5}", "spec.resources.requests"},
+		{"A-14: a request larger than its limit", "spec.resources", "{requests: {memory: 256Mi}, limits: {memory: 128Mi}}", "spec.resources: the request of cpu or memory is larger than its limit; lower the request"},
+		{"A-14: a request larger than its limit, in other units", "spec.resources", "{requests: {cpu: 1001m}, limits: {cpu: 1}}", "is larger than its limit"},
+		{"A-14: a request as large as its limit, in other units", "spec.resources", "{requests: {cpu: 1000m, memory: 1024Mi}, limits: {cpu: 1, memory: 1Gi}}", ""},
+		{"A-14: odd units", "spec.resources.requests", "{cpu: 100m, memory: 128974848, hugepages-2Mi: 1G}", ""},
+		{"A-14: a fraction without quotes", "spec.resources.requests", "{cpu: 0.1}", "spec.resources.requests.cpu in body must be of type integer,string"},
+		{"A-14: a unit of Postgres", "spec.resources.requests", "{memory: 256MB}", "spec.resources.requests"},
+		{"requests apart from limits", "spec.resources", "{requests: {cpu: 2}, limits: {memory: 128Mi}}", ""},
 		{"a limit that only looks like a quantity", "spec.resources.limits", "{memory: 1e1.5}", "spec.resources.limits"},
 	}
 	for _, c := range cases {
@@ -192,8 +202,17 @@ func TestUpdate(t *testing.T) {
 		{"more instances", "spec.instances", "1", "3", created, ""},
 		{"a newer major", "spec.postgres.version", "17", "18", "{}", "spec.postgres.version: a running cluster keeps its major version"},
 		{"an older major", "spec.postgres.version", "17", "16", created, "pg_dump and pg_restore"},
+		{"A-22: a smaller volume and more instances", "spec", "{instances: 2, postgres: {version: 17}, storage: {size: 2Gi}}", "{instances: 3, postgres: {version: 17}, storage: {size: 1Gi}}",
+			"{readyInstances: 2, volumeSize: 2Gi}", "spec.storage.size: a volume can't shrink; ask for at least what status.volumeSize says"},
+		{"A-24: growth that no volume began is taken back", "spec.storage.size", "2Gi", "1Gi", "{readyInstances: 1, volumeSize: 1Gi}", ""},
+		{"A-24: growth that a volume began is not taken back", "spec.storage.size", "2Gi", "1Gi", "{readyInstances: 1, volumeSize: 2Gi}", "spec.storage.size: a volume can't shrink"},
+		{"A-24: growth is taken back below what volumes have", "spec.storage.size", "3Gi", "1Gi", "{readyInstances: 1, volumeSize: 2Gi}", "spec.storage.size: a volume can't shrink"},
+		{"A-24: growth is taken back in part", "spec.storage.size", "3Gi", "2048Mi", "{readyInstances: 1, volumeSize: 2Gi}", ""},
+		{"a size that nobody has begun with", "spec.storage.size", "200Gi", "20Gi", "-", ""},
+		{"a size of which no volume was provisioned", "spec.storage.size", "200Gi", "20Gi", "{readyInstances: 0, volumeSize: '0'}", ""},
+		{"more, while volumes are larger still", "spec.storage.size", "1Gi", "2Gi", "{readyInstances: 1, volumeSize: 4Gi}", ""},
 		{"a larger volume", "spec.storage.size", "1Gi", "2Gi", created, ""},
-		{"the same size in other units", "spec.storage.size", "1Gi", "1024Mi", created, ""},
+		{"A-23: the same size in other units", "spec.storage.size", "1Gi", "1024Mi", created, ""},
 		{"the same size in bytes", "spec.storage.size", "1Gi", "1073741824", created, ""},
 		{"bytes, written as text", "spec.storage.size", "1073741824", "1Gi", created, ""},
 		{"a smaller volume", "spec.storage.size", "2Gi", "1Gi", created, "spec.storage.size: a volume can't shrink"},
@@ -207,7 +226,7 @@ func TestUpdate(t *testing.T) {
 		{"a bootstrap taken away later", "spec.bootstrap", "{initdb: {database: b}}", "-", created, "spec.bootstrap"},
 		{"a bootstrap that stays", "spec.bootstrap", "{initdb: {database: a}}", "{initdb: {database: a, owner: app}}", created, ""},
 		{"retain switched", "spec.storage.retain", "Retain", "Delete", created, ""},
-		{"another storage class", "spec.storage.class", "slow", "fast", created, ""},
+		{"A-25: another storage class", "spec.storage.class", "slow", "fast", created, ""},
 	}
 	for _, c := range cases {
 		t.Run(c.why, func(t *testing.T) {
@@ -284,9 +303,8 @@ func TestDefaultsOfSchemaAndCodeAgree(t *testing.T) {
 // may let through.
 func TestEveryAcceptedFieldDecodes(t *testing.T) {
 	s := loadSchema(t)
-	spec := s.Structural().Properties["spec"]
 	accepted := map[string]int{}
-	walk(&spec, []any{"spec"}, func(path []any, field *schema.Structural) {
+	try := func(path []any, field *schema.Structural) {
 		for _, value := range candidates(field) {
 			o := minimal(t)
 			putAt(o, path, value, s.Structural())
@@ -306,7 +324,11 @@ func TestEveryAcceptedFieldDecodes(t *testing.T) {
 		if accepted[fmt.Sprint(path...)] == 0 {
 			t.Errorf("%v: no value that was tried is accepted", path)
 		}
-	})
+	}
+	for _, name := range []string{"spec", "status"} {
+		part := s.Structural().Properties[name]
+		walk(&part, []any{name}, try)
+	}
 	t.Logf("%d fields", len(accepted))
 }
 
@@ -321,8 +343,10 @@ func expectSameJSON(t *testing.T, path []any, stored map[string]any, c *v1.Postg
 	if err := utiljson.Unmarshal(text, &back); err != nil {
 		t.Fatal(err)
 	}
-	if missing := missingIn(back["spec"], stored["spec"], "spec"); missing != "" {
-		t.Errorf("%v: %s is lost in decoding", path, missing)
+	for _, name := range []string{"spec", "status"} {
+		if missing := missingIn(back[name], stored[name], name); missing != "" {
+			t.Errorf("%v: %s is lost in decoding", path, missing)
+		}
 	}
 }
 
@@ -461,6 +485,12 @@ func filled(s *schema.Structural) any {
 	}
 	if s.XIntOrString {
 		return "1Gi"
+	}
+	if s.ValueValidation != nil && s.ValueValidation.Format == "date-time" {
+		return "2026-11-27T12:00:00Z"
+	}
+	if s.ValueValidation != nil && len(s.ValueValidation.Enum) > 0 {
+		return s.ValueValidation.Enum[0].Object
 	}
 	return "a"
 }

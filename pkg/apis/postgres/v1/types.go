@@ -26,6 +26,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 50",message="metadata.name: at most 50 characters, since names of Services, hosts and slots are derived from it; choose a shorter name"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name: lower case letters, digits and '-' only, beginning with a letter and ending with a letter or digit, since Services are named after it"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.systemID) || oldSelf.status.systemID.size() == 0 || (has(self.spec.bootstrap) == has(oldSelf.spec.bootstrap) && (!has(self.spec.bootstrap) || self.spec.bootstrap == oldSelf.spec.bootstrap))",message="spec.bootstrap: used at creation only, and this cluster has been created; put the old value back, or create a new cluster"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || quantity(string(self.spec.storage.size)).compareTo(quantity(string(oldSelf.spec.storage.size))) >= 0 || (has(oldSelf.status.volumeSize) && quantity(string(self.spec.storage.size)).compareTo(quantity(string(oldSelf.status.volumeSize))) >= 0)",message="spec.storage.size: a volume can't shrink; ask for at least what status.volumeSize says the volumes have, or create a new cluster with the smaller size and copy the data"
 type PostgresCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -136,15 +137,16 @@ const (
 
 // StorageSpec is the volume of each instance.
 type StorageSpec struct {
-	// Size of the data volume of each instance, such as 20Gi. It can grow while
-	// the server runs, where the storage class allows it.
+	// Size of the data volume of each instance, in bytes, as a quantity such as
+	// 20Gi; at least 256Mi. It can grow while the server runs, where the storage
+	// class allows it; growth that no volume has begun can be taken back.
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 268435456 : (isQuantity(self) && quantity(self).compareTo(quantity('256Mi')) >= 0)",message="spec.storage.size: a quantity of at least 256Mi, such as 20Gi"
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity(string(oldSelf))) >= 0",message="spec.storage.size: a volume can't shrink; put the old size back, or create a new cluster with the smaller size and copy the data"
 	Size resource.Quantity `json:"size"`
 
-	// Storage class of new volumes. Existing volumes keep theirs. Default: the
-	// default class of the Kubernetes cluster.
+	// Storage class of new volumes. Existing volumes keep theirs, and the
+	// condition UpToDate names them; one that was never provisioned is made
+	// anew. Default: the default class of the Kubernetes cluster.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Class string `json:"class,omitempty"`
@@ -158,6 +160,8 @@ type StorageSpec struct {
 }
 
 // ResourceRequirements are requests and limits of the Postgres container.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !has(self.requests) || ['cpu', 'memory'].all(k, !(k in self.requests) || !(k in self.limits) || quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)",message="spec.resources: the request of cpu or memory is larger than its limit; lower the request or raise the limit"
 type ResourceRequirements struct {
 	// The most that the container may use, by resource name.
 	// +kubebuilder:validation:MaxProperties=12
@@ -299,12 +303,21 @@ type PostgresClusterStatus struct {
 	// Timeline of the primary.
 	// +optional
 	Timeline int64 `json:"timeline,omitempty"`
+	// The largest size, in bytes, that a provisioned volume of this cluster was
+	// asked to have; 0 as long as none is provisioned. spec.storage.size can't
+	// go below it.
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="status.volumeSize: a quantity, such as 20Gi"
+	// +optional
+	VolumeSize *resource.Quantity `json:"volumeSize,omitempty"`
 	// The state of the cluster, a condition for each question.
+	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// The instances, sorted by number.
+	// +kubebuilder:validation:MaxItems=1000
 	// +listType=map
 	// +listMapKey=name
 	// +optional

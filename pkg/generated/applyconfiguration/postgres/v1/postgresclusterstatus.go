@@ -4,6 +4,7 @@ package v1
 
 import (
 	postgresv1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	resource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
 
@@ -31,6 +32,10 @@ type PostgresClusterStatusApplyConfiguration struct {
 	SystemID *string `json:"systemID,omitempty"`
 	// Timeline of the primary.
 	Timeline *int64 `json:"timeline,omitempty"`
+	// The largest size, in bytes, that a provisioned volume of this cluster was
+	// asked to have; 0 as long as none is provisioned. spec.storage.size can't
+	// go below it.
+	VolumeSize *resource.Quantity `json:"volumeSize,omitempty"`
 	// The state of the cluster, a condition for each question.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// The instances, sorted by number.
@@ -112,6 +117,14 @@ func (b *PostgresClusterStatusApplyConfiguration) WithSystemID(value string) *Po
 // If called multiple times, the Timeline field is set to the value of the last call.
 func (b *PostgresClusterStatusApplyConfiguration) WithTimeline(value int64) *PostgresClusterStatusApplyConfiguration {
 	b.Timeline = &value
+	return b
+}
+
+// WithVolumeSize sets the VolumeSize field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the VolumeSize field is set to the value of the last call.
+func (b *PostgresClusterStatusApplyConfiguration) WithVolumeSize(value resource.Quantity) *PostgresClusterStatusApplyConfiguration {
+	b.VolumeSize = &value
 	return b
 }
 

@@ -12,11 +12,13 @@ import (
 //
 // StorageSpec is the volume of each instance.
 type StorageSpecApplyConfiguration struct {
-	// Size of the data volume of each instance, such as 20Gi. It can grow while
-	// the server runs, where the storage class allows it.
+	// Size of the data volume of each instance, in bytes, as a quantity such as
+	// 20Gi; at least 256Mi. It can grow while the server runs, where the storage
+	// class allows it; growth that no volume has begun can be taken back.
 	Size *resource.Quantity `json:"size,omitempty"`
-	// Storage class of new volumes. Existing volumes keep theirs. Default: the
-	// default class of the Kubernetes cluster.
+	// Storage class of new volumes. Existing volumes keep theirs, and the
+	// condition UpToDate names them; one that was never provisioned is made
+	// anew. Default: the default class of the Kubernetes cluster.
 	Class *string `json:"class,omitempty"`
 	// What becomes of the volumes when the PostgresCluster is deleted: Retain
 	// keeps them, and the same manifest applied again adopts them; Delete lets
