@@ -4,8 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"maps"
+	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,8 +38,10 @@ import (
 var analyseCases = []struct {
 	why    string
 	change func(w *world)
-	// failed are the actions that the API server refuses, and its words.
-	failed map[string]error
+	// failed are the actions that fail, by their text: those that the API server
+	// refuses, in its words, or with an object of somebody else in the way.
+	failed   map[string]error
+	inTheWay bool
 }{
 	{why: "a new cluster: everything is made at once", change: func(w *world) { *w = *newWorld(3) }},
 	{why: "a settled cluster: nothing is done, whatever webhooks made of the pods", change: func(*world) {}},
@@ -321,6 +330,7 @@ var analyseCases = []struct {
 		change(w, "shop-instance", func(r *rbacv1.Role) { r.Rules = nil })
 		change(w, "shop-instance", func(b *rbacv1.RoleBinding) { b.Subjects = nil })
 		change(w, "shop-app", func(s *corev1.Secret) { s.Data["password"] = []byte("changed") })
+		change(w, "shop-rw", func(s *discoveryv1.EndpointSlice) { delete(s.Labels, discoveryv1.LabelServiceName) })
 		change(w, "shop-2", func(p *corev1.Pod) { delete(p.Labels, specs.RoleLabel) })
 	}},
 
@@ -355,8 +365,10 @@ var analyseCases = []struct {
 	// What the API server refuses.
 	{why: "a quota leaves no room for a pod", change: func(w *world) { delete(w.objects["Pod"], "shop-2") },
 		failed: map[string]error{"create Pod shop-2": errors.New(`pods "shop-2" is forbidden: exceeded quota: small`)}},
+	{why: "somebody else's volume has a new cluster's name (B-03)", change: func(w *world) { *w = *newWorld(1) },
+		inTheWay: true, failed: map[string]error{"create PersistentVolumeClaim shop-1": conflict(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "shop-1"}})}},
 	{why: "somebody else's Service has the name", change: func(w *world) { w.remove("Service", "shop-rw") },
-		failed: map[string]error{"create Service shop-rw": conflict(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "shop-rw"}})}},
+		inTheWay: true, failed: map[string]error{"create Service shop-rw": conflict(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "shop-rw"}})}},
 }
 
 var errNoGrowth = errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
@@ -378,7 +390,11 @@ func TestAnalyse(t *testing.T) {
 		var failures []Failure
 		for _, a := range p.Actions {
 			if err := c.failed[a.String()]; err != nil {
-				failures = append(failures, *refused(a, err))
+				failure := refused(a, err)
+				if c.inTheWay {
+					failure.Reason = v1.ReasonNameConflict
+				}
+				failures = append(failures, *failure)
 			}
 		}
 		status := Status(o, p, failures)
@@ -587,4 +603,76 @@ func differences(path string, before, after any) []string {
 		panic(err)
 	}
 	return []string{path + " = " + string(text)}
+}
+
+// The table must show every kind of action, both answers of every condition,
+// every phase, and every reason that the API has; and docs/events.md must
+// explain the reasons.
+func TestTheTableShowsEverything(t *testing.T) {
+	table, err := os.ReadFile("testdata/analyse.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := os.ReadFile("../../docs/events.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	constants := constantsOf(t, "../apis/postgres/v1/conditions.go")
+	for name, value := range constants {
+		switch {
+		case strings.HasPrefix(name, "Reason"):
+			mustMatch(t, table, `\b`+value+`\b`)
+			mustMatch(t, docs, "`"+value+"`")
+		case strings.HasPrefix(name, "Condition"):
+			mustMatch(t, table, `(?m)^  `+value+` +True `)
+			mustMatch(t, table, `(?m)^  `+value+` +False `)
+			mustMatch(t, docs, "`"+value+"`")
+		case strings.HasPrefix(name, "Phase"):
+			mustMatch(t, table, `(?m)^`+value+`: primary`)
+			mustMatch(t, docs, "`"+value+"`")
+		}
+	}
+	// Some kinds have nothing that a rule would change, or is asked to delete.
+	for verb, kinds := range map[Verb][]string{
+		Create: allKinds,
+		Update: {"ConfigMap", "EndpointSlice", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Role", "RoleBinding", "Secret", "Service"},
+		Delete: {"PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Secret"},
+		Clear:  {"PostgresCluster"},
+	} {
+		for _, kind := range kinds {
+			mustMatch(t, table, fmt.Sprintf(`(?m)^%s %s `, verb, kind))
+		}
+	}
+}
+
+func mustMatch(t *testing.T, text []byte, pattern string) {
+	t.Helper()
+	if !regexp.MustCompile(pattern).Match(text) {
+		t.Errorf("nothing matches %s", pattern)
+	}
+}
+
+// constantsOf are the string constants of a Go file, by name.
+func constantsOf(t *testing.T, path string) map[string]string {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	constants := map[string]string{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Values) != 1 {
+			return true
+		}
+		if literal, ok := spec.Values[0].(*ast.BasicLit); ok {
+			if constants[spec.Names[0].Name], err = strconv.Unquote(literal.Value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return true
+	})
+	if len(constants) == 0 {
+		t.Fatalf("no constants in %s", path)
+	}
+	return constants
 }
