@@ -157,11 +157,11 @@ var analyseCases = []struct {
 	// The number of instances.
 	{why: "more instances are asked for", change: func(w *world) { w.scale(5) }},
 	{why: "fewer are asked for: the highest number goes, with its volume", change: func(w *world) { w.scale(2) }},
-	{why: "fewer are asked for: one that does not serve goes first", change: func(w *world) {
+	{why: "fewer are asked for: one that does not serve goes first (B-15)", change: func(w *world) {
 		w.say("shop-2", func(s *instanceapi.State) { s.Ready = false })
 		w.scale(2)
 	}},
-	{why: "one is asked for, and the primary has the highest number: it stays", change: func(w *world) {
+	{why: "one is asked for, and the primary has the highest number: it stays (B-14)", change: func(w *world) {
 		w.reign("shop-3/" + string(w.pod("shop-3").UID))
 		w.say("shop-3", func(s *instanceapi.State) { s.Role = instanceapi.RolePrimary })
 		w.say("shop-1", func(s *instanceapi.State) { s.Role = instanceapi.RoleReplica })

@@ -4,11 +4,45 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/test/e2e/framework"
 )
+
+// B-18: 3 -> 1 -> 2 at once, and five edits in a row: the last one wins.
+func TestB18ScaledToAndFro(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	c := f.Create("fro", framework.Instances(3))
+	c.AwaitReady()
+	c.SQL(framework.RW, "create table kept as select 1 as n")
+
+	c.Edit(framework.Instances(1))
+	f.Await(framework.Patience, "the replicas begin to go", func(context.Context) error {
+		if len(c.Pods()) == 3 {
+			return errors.New("all three are there")
+		}
+		return nil
+	})
+	c.Edit(framework.Instances(2))
+	c.AwaitReady()
+	wantStreaming(t, c, 2)
+
+	for _, n := range []int32{3, 1, 4, 1, 2} {
+		c.Edit(framework.Instances(n))
+	}
+	c.AwaitReady()
+	c.AwaitCondition(v1.ConditionProgressing, metav1.ConditionFalse)
+	f.Await(framework.Patience, "two pods are left", func(context.Context) error {
+		return framework.Want("pods", len(c.Pods()), 2)
+	})
+	c.AwaitRows(framework.RO, "select n from kept", "1")
+}
 
 // 1 -> 3 clones the data; 3 -> 1 through the scale subresource removes replicas
 // with their slots and volumes, and leaves the primary alone.

@@ -55,8 +55,8 @@ type PostgresClusterSpec struct {
 	// with a volume each, named <cluster>-1, <cluster>-2 and so on. Scaling down
 	// removes replicas with their volumes, never the primary. Default 1.
 	// +kubebuilder:default=1
-	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=99
+	// +kubebuilder:validation:XValidation:rule="self >= 1",message="spec.instances: at least 1. To stop a cluster, delete it: volumes stay while spec.storage.retain is Retain, and the same manifest brings the cluster back with its data"
 	// +optional
 	Instances *int32 `json:"instances,omitempty"`
 
