@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -100,12 +101,24 @@ func (l *Loop) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return // stopped and woken at once
 		}
-		recheck, err := l.pass(ctx)
+		recheck, err := l.guardedPass(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		l.requeue(recheck, err)
 	}
+}
+
+// guardedPass is a pass whose panic is an error of this cluster alone: one
+// cluster must not take the others down with it.
+func (l *Loop) guardedPass(ctx context.Context) (recheck time.Duration, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("look after cluster %s: panic: %v", l.key, r)
+			l.log.WithError(err).Errorf("a pass has panicked; trying again later\n%s", debug.Stack())
+		}
+	}()
+	return l.pass(ctx)
 }
 
 func (l *Loop) requeue(recheck time.Duration, err error) {

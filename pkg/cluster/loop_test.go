@@ -264,6 +264,22 @@ func TestLoopKnowsWhenItsClusterIsGone(t *testing.T) {
 	}
 }
 
+// a cluster that makes the operator stumble is put off, with the place in
+// the log, and hurts no other.
+func TestPanicOfAPassIsItsClustersOwn(t *testing.T) {
+	b := newBench(t)
+	b.Now = func() time.Time { panic("stumbled") }
+	recheck, err := b.guardedPass(context.Background())
+	b.requeue(recheck, err)
+	if diff := cmp.Diff([]string{"back off"}, b.queued); diff != "" {
+		t.Error(diff)
+	}
+	logged := b.logged.LastEntry()
+	if logged == nil || !strings.Contains(logged.Message, "loop_test.go") || !strings.Contains(fmt.Sprint(logged.Data["error"]), "stumbled") {
+		t.Errorf("logged %+v", logged)
+	}
+}
+
 func TestWakeUpsCollapse(t *testing.T) {
 	b := newBench(t)
 	for range 5 {

@@ -8,10 +8,13 @@ import (
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
+// maxInstances is the schema's limit, for objects that got past it.
+const maxInstances = 99
+
 // chooseMembers decides which instances the cluster shall have: as many as
 // asked, existing ones first, new ones under the lowest free numbers.
 func chooseMembers(o Observation, p *Plan) {
-	want := max(1, int(*o.Cluster.Spec.Instances))
+	want := min(max(1, int(*o.Cluster.Spec.Instances)), maxInstances)
 	members := slices.Clone(o.Instances)
 	for len(members) > want {
 		members = dropOne(o, members)

@@ -138,28 +138,3 @@ func settledWorldOnce() *world {
 	}
 	return &w
 }
-
-// One bad cluster must not stop the operator: whatever becomes of a valid
-// manifest on its way, nothing panics.
-func TestMutatedManifestsDontPanic(t *testing.T) {
-	full := fullExample(t)
-	paths := pathsOf(full["spec"].(map[string]any), []string{"spec"})
-	values := []any{nil, "", "a", "0", int64(0), int64(-1), int64(1 << 40), 1.5, true, "1e1000", "-1Gi", "\x00", "a\nb", []any{}, []any{nil}, []any{"host"}, []any{map[string]any{}},
-		map[string]any{}, map[string]any{"": nil}, map[string]any{"a": []any{}}, map[string]any{"port": int64(1), "work_mem": map[string]any{}}}
-	rapid.Check(t, func(t *rapid.T) {
-		o := runtime.DeepCopyJSON(full)
-		for range rapid.IntRange(1, 4).Draw(t, "mutations") {
-			path := rapid.SampledFrom(paths).Draw(t, "path")
-			parent, reached := o, true
-			for _, key := range path[:len(path)-1] {
-				if parent, reached = parent[key].(map[string]any); !reached {
-					break
-				}
-			}
-			if reached {
-				parent[path[len(path)-1]] = runtime.DeepCopyJSONValue(rapid.SampledFrom(values).Draw(t, "value"))
-			}
-		}
-		live(t, "mutated", o)
-	})
-}

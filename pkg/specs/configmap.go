@@ -28,7 +28,8 @@ type Configuration struct {
 // CheckConfiguration says what in the server's configuration the operator
 // refuses, one error for each field, with the way out.
 func CheckConfiguration(c *v1.PostgresCluster) error {
-	_, err := parameters(c)
+	given, err := parameters(c)
+	err = errors.Join(err, checkMemory(c, postgres.Merge(nil, given)))
 	if hbaErr := postgres.CheckHBA(c.Spec.Postgres.HBA); hbaErr != nil {
 		err = errors.Join(err, fmt.Errorf("spec.postgres.hba: %w", hbaErr))
 	}
