@@ -5,15 +5,16 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -23,15 +24,14 @@ import (
 	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/klog/v2"
 
 	"github.com/pgop/postgres-operator/deploy"
 	"github.com/pgop/postgres-operator/pkg/cluster"
 	"github.com/pgop/postgres-operator/pkg/controller"
 	"github.com/pgop/postgres-operator/pkg/generated/clientset/versioned"
 	"github.com/pgop/postgres-operator/pkg/generated/clientset/versioned/scheme"
+	"github.com/pgop/postgres-operator/pkg/metrics"
 )
 
 // operatorFlags are the flags of `run`.
@@ -40,8 +40,12 @@ type operatorFlags struct {
 	namespace  string
 	image      string
 	createCRD  bool
-	probes     string
-	logLevel   string
+	// electIn is the namespace of the Lease by which replicas elect their
+	// leader; empty: this is the only one.
+	electIn  string
+	probes   string
+	metrics  string
+	logLevel string
 }
 
 func parseOperatorFlags(args []string) (operatorFlags, error) {
@@ -51,6 +55,8 @@ func parseOperatorFlags(args []string) (operatorFlags, error) {
 	set.StringVar(&f.namespace, "namespace", os.Getenv("WATCH_NAMESPACE"), "the namespace to watch; default: all (environment WATCH_NAMESPACE)")
 	set.StringVar(&f.image, "image", os.Getenv("OPERATOR_IMAGE"), "image of this operator, from which instances get their agent (environment OPERATOR_IMAGE)")
 	set.BoolVar(&f.createCRD, "create-crd", true, "install the CRD and its admission policy at start")
+	set.StringVar(&f.electIn, "leader-elect-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the Lease by which replicas elect their leader; empty: no election, for a single one outside of the cluster (environment POD_NAMESPACE)")
+	set.StringVar(&f.metrics, "metrics-listen", ":8081", "address of /metrics")
 	set.StringVar(&f.probes, "probe-listen", ":8080", "address of /healthz and /readyz")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warning or error")
 	if err := parseFlags(set, args); err != nil {
@@ -96,65 +102,136 @@ func runOperator(ctx context.Context, args []string) error {
 	return operate(ctx, f, config, log)
 }
 
+// operate serves probes and metrics, and looks after clusters while it leads.
 func operate(ctx context.Context, f operatorFlags, config *rest.Config, log *logrus.Entry) error {
-	kube, err := newKube(config)
+	counted := metrics.New(version)
+	o := &operator{flags: f, config: config, log: log, metrics: counted}
+	contest, err := o.contest()
 	if err != nil {
 		return err
 	}
-	sink, err := eventsclient.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("make the client of events: %w", err)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", counted.Handler())
+	serve(ctx, f.metrics, mux, log)
+	serve(ctx, f.probes, probes(contest.Check, o.ready), log)
+	log.WithFields(logrus.Fields{"version": version, "namespace": orAll(f.namespace)}).Info("operator starts")
+	defer log.Info("operator has stopped")
+	if f.electIn == "" {
+		log.Warn("no leader election: see to it that no other operator looks after the same clusters")
+		counted.Leads(true)
+		return o.lookAfterClusters(ctx)
 	}
+	return contest.Run(ctx, o.lookAfterClusters)
+}
+
+// operator is what a process is made of.
+type operator struct {
+	flags   operatorFlags
+	config  *rest.Config
+	log     *logrus.Entry
+	metrics *metrics.Metrics
+	// controller is there while this process leads.
+	controller atomic.Pointer[controller.Controller]
+}
+
+func (o *operator) contest() (*controller.Contest, error) {
+	leases, err := coordinationclient.NewForConfig(o.config)
+	if err != nil {
+		return nil, fmt.Errorf("make the client of Leases: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("find a name for this process: %w", err)
+	}
+	return &controller.Contest{
+		Leases: leases, Namespace: o.flags.electIn, Name: "postgres-operator",
+		Identity: host + "_" + string(uuid.NewUUID()), Log: o.log, Leads: o.metrics.Leads,
+	}, nil
+}
+
+// ready says whether a standby could take over, which it always can, or the
+// leader has filled its caches.
+func (o *operator) ready() bool {
+	c := o.controller.Load()
+	return c == nil || c.HasSynced()
+}
+
+// lookAfterClusters is the leader's work: it installs the CRD and runs the
+// controller until ctx ends.
+func (o *operator) lookAfterClusters(ctx context.Context) error {
 	// Custom resources have no protobuf form.
-	custom := rest.CopyConfig(config)
+	custom := rest.CopyConfig(o.config)
 	custom.ContentType, custom.AcceptContentTypes = "", ""
+	if o.flags.createCRD {
+		if err := o.install(ctx, custom); err != nil {
+			return err
+		}
+	}
+	recorder, stop, err := o.recordEvents(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	kube, err := newKube(o.config)
+	if err != nil {
+		return err
+	}
 	postgres, err := versioned.NewForConfig(custom)
 	if err != nil {
 		return fmt.Errorf("make the client of PostgresClusters: %w", err)
 	}
-	if f.createCRD {
-		extensions, err := apiextensions.NewForConfig(custom)
-		if err != nil {
-			return fmt.Errorf("make the client of CRDs: %w", err)
-		}
-		if err := controller.InstallCRD(ctx, extensions.ApiextensionsV1().CustomResourceDefinitions(), deploy.PostgresClusterCRD, log); err != nil {
-			return err
-		}
-		admission, err := admissionclient.NewForConfig(config)
-		if err != nil {
-			return fmt.Errorf("make the client of admission policies: %w", err)
-		}
-		if err := controller.InstallPolicy(ctx, admission, deploy.PostgresClusterPolicy, log); err != nil {
-			return err
-		}
-	}
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: sink})
-	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
-		return fmt.Errorf("start recording events: %w", err)
-	}
-	defer broadcaster.Shutdown()
-
-	// Events are about clusters and name what they are made of.
-	kinds := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(kinds), kubescheme.AddToScheme(kinds)); err != nil {
-		return fmt.Errorf("list the kinds that events name: %w", err)
-	}
 	c, err := controller.New(controller.Config{
 		Kube:          kube,
 		Postgres:      postgres,
-		Events:        broadcaster.NewRecorder(kinds, "postgres-operator"),
-		Log:           log,
-		Namespace:     f.namespace,
-		OperatorImage: f.image,
+		Events:        recorder,
+		Log:           o.log,
+		Namespace:     o.flags.namespace,
+		OperatorImage: o.flags.image,
 		Now:           time.Now,
+		Passed:        o.metrics.Passed,
 	})
 	if err != nil {
 		return err
 	}
-	serveProbes(ctx, f.probes, log)
-	log.WithFields(logrus.Fields{"version": version, "namespace": orAll(f.namespace)}).Info("operator starts")
-	defer log.Info("operator has stopped")
+	if err := o.metrics.WatchClusters(c.Clusters()); err != nil {
+		return fmt.Errorf("count clusters: %w", err)
+	}
+	o.controller.Store(c)
 	return c.Run(ctx)
+}
+
+// install puts the CRD, and the policy that belongs to it, into the cluster.
+func (o *operator) install(ctx context.Context, custom *rest.Config) error {
+	extensions, err := apiextensions.NewForConfig(custom)
+	if err != nil {
+		return fmt.Errorf("make the client of CRDs: %w", err)
+	}
+	if err := controller.InstallCRD(ctx, extensions.ApiextensionsV1().CustomResourceDefinitions(), deploy.PostgresClusterCRD, o.log); err != nil {
+		return err
+	}
+	admission, err := admissionclient.NewForConfig(o.config)
+	if err != nil {
+		return fmt.Errorf("make the client of admission policies: %w", err)
+	}
+	return controller.InstallPolicy(ctx, admission, deploy.PostgresClusterPolicy, o.log)
+}
+
+// recordEvents makes a recorder of events about clusters, which name what
+// clusters are made of, and a function that ends it.
+func (o *operator) recordEvents(ctx context.Context) (events.EventRecorder, func(), error) {
+	sink, err := eventsclient.NewForConfig(o.config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make the client of events: %w", err)
+	}
+	kinds := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(kinds), kubescheme.AddToScheme(kinds)); err != nil {
+		return nil, nil, fmt.Errorf("list the kinds that events name: %w", err)
+	}
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: sink})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return nil, nil, fmt.Errorf("start recording events: %w", err)
+	}
+	return broadcaster.NewRecorder(kinds, "postgres-operator"), broadcaster.Shutdown, nil
 }
 
 // newKube makes the clients of the groups that clusters need.
@@ -168,50 +245,6 @@ func newKube(config *rest.Config) (cluster.Kube, error) {
 		return cluster.Kube{}, fmt.Errorf("make the clients of Kubernetes: %w", err)
 	}
 	return cluster.Kube{Core: core, RBAC: rbac, Coordination: coordination, Discovery: discovery, Policy: policy}, nil
-}
-
-// serveProbes answers until ctx ends. The operator is alive and ready as soon
-// as it runs: what it can't reach, it tries again.
-func serveProbes(ctx context.Context, address string, log *logrus.Entry) {
-	mux := http.NewServeMux()
-	answer := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
-	mux.HandleFunc("GET /healthz", answer)
-	mux.HandleFunc("GET /readyz", answer)
-	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go func() {
-		if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
-			log.WithError(err).Error("can't serve probes")
-		}
-	}()
-	context.AfterFunc(ctx, func() { server.Close() })
-}
-
-func clientConfig(kubeconfig string) (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("find the API server (flag --kubeconfig outside of a cluster): %w", err)
-	}
-	config.UserAgent = "postgres-operator/" + version
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	// The queue limits how much is done at once; the client's own limit of five
-	// requests a second would only make clusters wait for each other.
-	config.QPS, config.Burst = 100, 200
-	return config, nil
-}
-
-// newLogger makes the logger and leads client-go's own lines into it.
-func newLogger(level string) (*logrus.Entry, error) {
-	parsed, err := logrus.ParseLevel(level)
-	if err != nil {
-		return nil, fmt.Errorf("flag --log-level: %w", err)
-	}
-	logger := logrus.New()
-	logger.SetLevel(parsed)
-	logger.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true, TimestampFormat: "2006-01-02T15:04:05.000Z07:00"})
-	log := logrus.NewEntry(logger)
-	klog.SetSlogLogger(slog.New(&slogBridge{log: log.WithField("from", "client-go")}))
-	return log, nil
 }
 
 func orAll(namespace string) string {

@@ -28,7 +28,7 @@ func quiet(t *testing.T) {
 
 func TestOperatorFlags(t *testing.T) {
 	quiet(t)
-	defaults := operatorFlags{image: "img", createCRD: true, probes: ":8080", logLevel: "info"}
+	defaults := operatorFlags{image: "img", createCRD: true, probes: ":8080", metrics: ":8081", logLevel: "info"}
 	with := func(change func(*operatorFlags)) operatorFlags {
 		f := defaults
 		change(&f)
@@ -42,10 +42,12 @@ func TestOperatorFlags(t *testing.T) {
 		err  string
 	}{
 		{"an image is enough", nil, []string{"--image=img"}, defaults, ""},
-		{"from the environment", map[string]string{"OPERATOR_IMAGE": "img", "WATCH_NAMESPACE": "db"}, nil, with(func(f *operatorFlags) { f.namespace = "db" }), ""},
+		{"from the environment", map[string]string{"OPERATOR_IMAGE": "img", "WATCH_NAMESPACE": "db", "POD_NAMESPACE": "ops"}, nil,
+			with(func(f *operatorFlags) { f.namespace, f.electIn = "db", "ops" }), ""},
 		{"a flag is stronger than the environment", map[string]string{"OPERATOR_IMAGE": "other"}, []string{"-image", "img"}, defaults, ""},
-		{"all of them", nil, []string{"--image=img", "--kubeconfig=/k", "--namespace=db", "--create-crd=false", "--probe-listen=:1", "--log-level=debug"},
-			operatorFlags{image: "img", kubeconfig: "/k", namespace: "db", probes: ":1", logLevel: "debug"}, ""},
+		{"all of them", nil, []string{"--image=img", "--kubeconfig=/k", "--namespace=db", "--create-crd=false", "--leader-elect-namespace=ops",
+			"--probe-listen=:1", "--metrics-listen=:2", "--log-level=debug"},
+			operatorFlags{image: "img", kubeconfig: "/k", namespace: "db", electIn: "ops", probes: ":1", metrics: ":2", logLevel: "debug"}, ""},
 		{"no image", nil, nil, operatorFlags{}, "flag --image (or environment OPERATOR_IMAGE): name the image of this operator, from which instances get their agent"},
 		{"a value in the way of a shell", nil, []string{"--image=img", "--create-crd", "false"}, operatorFlags{}, `run: "false" is no flag; write a flag's value as --flag=value`},
 		{"an unknown flag", nil, []string{"--imgae=img"}, operatorFlags{}, "flag provided but not defined: -imgae"},
@@ -54,6 +56,7 @@ func TestOperatorFlags(t *testing.T) {
 		t.Run(c.why, func(t *testing.T) {
 			t.Setenv("OPERATOR_IMAGE", c.env["OPERATOR_IMAGE"])
 			t.Setenv("WATCH_NAMESPACE", c.env["WATCH_NAMESPACE"])
+			t.Setenv("POD_NAMESPACE", c.env["POD_NAMESPACE"])
 			got, err := parseOperatorFlags(c.args)
 			if c.err != "" {
 				if err == nil || err.Error() != c.err {

@@ -48,6 +48,8 @@ type Deps struct {
 	OperatorImage string
 	Log           *logrus.Entry
 	Now           func() time.Time
+	// Passed is told of each pass; may be nil.
+	Passed func(took time.Duration, failed bool)
 }
 
 // Loop looks after one PostgresCluster in one life of it: another of the same
@@ -101,9 +103,13 @@ func (l *Loop) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return // stopped and woken at once
 		}
+		began := l.Now()
 		recheck, err := l.guardedPass(ctx)
 		if ctx.Err() != nil {
 			return
+		}
+		if l.Passed != nil {
+			l.Passed(l.Now().Sub(began), err != nil)
 		}
 		l.requeue(recheck, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pgop/postgres-operator/pkg/cluster"
 	"github.com/pgop/postgres-operator/pkg/generated/clientset/versioned"
+	postgreslisters "github.com/pgop/postgres-operator/pkg/generated/listers/postgres/v1"
 )
 
 // How long a cluster waits after a pass in which something failed.
@@ -34,6 +35,8 @@ type Config struct {
 	OperatorImage string
 	// Now is the wall clock.
 	Now func() time.Time
+	// Passed is told of each pass over a cluster; may be nil.
+	Passed func(took time.Duration, failed bool)
 }
 
 // Controller runs a loop for each PostgresCluster.
@@ -63,6 +66,7 @@ func New(config Config) (*Controller, error) {
 		OperatorImage: config.OperatorImage,
 		Log:           config.Log,
 		Now:           config.Now,
+		Passed:        config.Passed,
 	}
 	return &Controller{
 		sources: sources,
@@ -73,6 +77,12 @@ func New(config Config) (*Controller, error) {
 		log: config.Log,
 	}, nil
 }
+
+// Clusters is the cache of PostgresClusters.
+func (c *Controller) Clusters() postgreslisters.PostgresClusterLister { return c.sources.clusters }
+
+// HasSynced says whether every cache is filled.
+func (c *Controller) HasSynced() bool { return c.sources.hasSynced() }
 
 // Run works until ctx ends, then waits until every pass under way has ended.
 func (c *Controller) Run(ctx context.Context) error {

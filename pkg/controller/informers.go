@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -44,19 +45,19 @@ type sources struct {
 // only what the operator made is cached, and without what nobody here reads.
 func newSources(kube cluster.Kube, postgres versioned.Interface, namespace string, enqueue func(cache.ObjectName)) (*sources, error) {
 	var (
-		clusters = newInformer[*v1.PostgresCluster, *v1.PostgresClusterList](postgres.PgopV1().PostgresClusters(namespace), "")
-		ours     = labels.Set{specs.ManagedByLabel: specs.ManagedBy}.String()
-		pods     = newInformer[*corev1.Pod, *corev1.PodList](kube.Core.Pods(namespace), ours)
-		volumes  = newInformer[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList](kube.Core.PersistentVolumeClaims(namespace), ours)
-		services = newInformer[*corev1.Service, *corev1.ServiceList](kube.Core.Services(namespace), ours)
-		secrets  = newInformer[*corev1.Secret, *corev1.SecretList](kube.Core.Secrets(namespace), ours)
-		configs  = newInformer[*corev1.ConfigMap, *corev1.ConfigMapList](kube.Core.ConfigMaps(namespace), ours)
-		accounts = newInformer[*corev1.ServiceAccount, *corev1.ServiceAccountList](kube.Core.ServiceAccounts(namespace), ours)
-		roles    = newInformer[*rbacv1.Role, *rbacv1.RoleList](kube.RBAC.Roles(namespace), ours)
-		bindings = newInformer[*rbacv1.RoleBinding, *rbacv1.RoleBindingList](kube.RBAC.RoleBindings(namespace), ours)
-		leases   = newInformer[*coordinationv1.Lease, *coordinationv1.LeaseList](kube.Coordination.Leases(namespace), ours)
-		budgets  = newInformer[*policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudgetList](kube.Policy.PodDisruptionBudgets(namespace), ours)
-		slices   = newInformer[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList](kube.Discovery.EndpointSlices(namespace), ours)
+		clusters  = newInformer[*v1.PostgresCluster, *v1.PostgresClusterList](postgres.PgopV1().PostgresClusters(namespace), "")
+		ours      = labels.Set{specs.ManagedByLabel: specs.ManagedBy}.String()
+		pods      = newInformer[*corev1.Pod, *corev1.PodList](kube.Core.Pods(namespace), ours)
+		volumes   = newInformer[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList](kube.Core.PersistentVolumeClaims(namespace), ours)
+		services  = newInformer[*corev1.Service, *corev1.ServiceList](kube.Core.Services(namespace), ours)
+		secrets   = newInformer[*corev1.Secret, *corev1.SecretList](kube.Core.Secrets(namespace), ours)
+		configs   = newInformer[*corev1.ConfigMap, *corev1.ConfigMapList](kube.Core.ConfigMaps(namespace), ours)
+		accounts  = newInformer[*corev1.ServiceAccount, *corev1.ServiceAccountList](kube.Core.ServiceAccounts(namespace), ours)
+		roles     = newInformer[*rbacv1.Role, *rbacv1.RoleList](kube.RBAC.Roles(namespace), ours)
+		bindings  = newInformer[*rbacv1.RoleBinding, *rbacv1.RoleBindingList](kube.RBAC.RoleBindings(namespace), ours)
+		leases    = newInformer[*coordinationv1.Lease, *coordinationv1.LeaseList](kube.Coordination.Leases(namespace), ours)
+		budgets   = newInformer[*policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudgetList](kube.Policy.PodDisruptionBudgets(namespace), ours)
+		endpoints = newInformer[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList](kube.Discovery.EndpointSlices(namespace), ours)
 	)
 	s := &sources{
 		clusters: postgreslisters.NewPostgresClusterLister(clusters.GetIndexer()),
@@ -70,7 +71,7 @@ func newSources(kube cluster.Kube, postgres versioned.Interface, namespace strin
 			Roles:           rbaclisters.NewRoleLister(roles.GetIndexer()),
 			RoleBindings:    rbaclisters.NewRoleBindingLister(bindings.GetIndexer()),
 			Leases:          coordinationlisters.NewLeaseLister(leases.GetIndexer()),
-			EndpointSlices:  discoverylisters.NewEndpointSliceLister(slices.GetIndexer()),
+			EndpointSlices:  discoverylisters.NewEndpointSliceLister(endpoints.GetIndexer()),
 			Budgets:         policylisters.NewPodDisruptionBudgetLister(budgets.GetIndexer()),
 		},
 	}
@@ -80,7 +81,7 @@ func newSources(kube cluster.Kube, postgres versioned.Interface, namespace strin
 	if err := s.add(leases, handlerOf(enqueue, childKey, reignChanged)); err != nil {
 		return nil, err
 	}
-	for _, informer := range []cache.SharedIndexInformer{pods, volumes, services, secrets, configs, accounts, roles, bindings, slices, budgets} {
+	for _, informer := range []cache.SharedIndexInformer{pods, volumes, services, secrets, configs, accounts, roles, bindings, endpoints, budgets} {
 		if err := s.add(informer, handlerOf(enqueue, childKey, anyChange)); err != nil {
 			return nil, err
 		}
@@ -138,6 +139,10 @@ func (s *sources) awaitSync(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (s *sources) hasSynced() bool {
+	return !slices.ContainsFunc(s.informers, func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
 }
 
 // handlerOf enqueues the cluster of each object whose change matters.

@@ -1,0 +1,143 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// How the replicas of an operator contend for their Lease. A leader that is
+// killed is followed after leaseDuration, and one that stops in order within
+// some retryPeriods. One that can't renew gives up after renewDeadline, which
+// leaves it the difference to stop before anybody else may begin.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = time.Second
+	// stopTimeout bounds how long a leader that has lost its Lease waits for
+	// passes under way, whose requests have been cancelled.
+	stopTimeout = 3 * time.Second
+)
+
+// errLostLease ends a process that led: to begin anew is the one way to be
+// sure that nothing of it goes on.
+var errLostLease = errors.New("the leader's Lease is lost")
+
+// Contest is the contest of an operator's replicas for who leads.
+type Contest struct {
+	Leases coordinationclient.LeasesGetter
+	// Namespace and Name of the Lease.
+	Namespace, Name string
+	// Identity is this process's own.
+	Identity string
+	Log      *logrus.Entry
+	// Leads is told when this process begins and ends to lead.
+	Leads func(bool)
+
+	elector atomic.Pointer[leaderelection.LeaderElector]
+}
+
+// Run waits until this process leads, works, and returns what the work
+// returned. When ctx ends, the work is asked to end, and only then the Lease is
+// released, so that no other leader works beside it. When the Lease is lost,
+// Run returns an error.
+func (c *Contest) Run(ctx context.Context, work func(context.Context) error) error {
+	contest, leave := context.WithCancel(context.WithoutCancel(ctx))
+	defer leave()
+	turn := make(chan context.Context, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock:          c.lock(),
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		Name: c.Name,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(led context.Context) { turn <- led },
+			OnStoppedLeading: func() {},
+			OnNewLeader:      func(leader string) { c.Log.WithField("leader", leader).Info("a leader was elected") },
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("contend for Lease %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	c.elector.Store(elector)
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		elector.Run(contest)
+	}()
+	select {
+	case <-ctx.Done():
+		err = nil
+	case led := <-turn:
+		err = c.workWhile(ctx, led, work)
+	}
+	leave()
+	<-left
+	return errors.Join(err, c.release(contest))
+}
+
+// workWhile works until ctx ends, or led, which ends when the Lease is lost.
+func (c *Contest) workWhile(ctx, led context.Context, work func(context.Context) error) error {
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	c.Leads(true)
+	defer c.Leads(false)
+	ended := make(chan error, 1)
+	go func() { ended <- work(working) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-led.Done():
+	}
+	stop()
+	select {
+	case <-ended:
+	case <-time.After(stopTimeout):
+	}
+	return errLostLease
+}
+
+// release lets another replica lead at once. The elector could do it, too, but
+// would after a failed renewal, while the work still goes on.
+func (c *Contest) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	lock := c.lock()
+	record, _, err := lock.Get(ctx)
+	if err != nil {
+		return fmt.Errorf("release Lease %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	if record.HolderIdentity != c.Identity {
+		return nil
+	}
+	record.HolderIdentity, record.LeaseDurationSeconds = "", 1
+	if err := lock.Update(ctx, *record); err != nil {
+		return fmt.Errorf("release Lease %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	return nil
+}
+
+func (c *Contest) lock() *resourcelock.LeaseLock {
+	return &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name},
+		Client:     c.Leases,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: c.Identity},
+	}
+}
+
+// Check fails for a leader that has not renewed its Lease for so long that it
+// must be stuck.
+func (c *Contest) Check() error {
+	elector := c.elector.Load()
+	if elector == nil {
+		return nil
+	}
+	return elector.Check(leaseDuration)
+}
