@@ -225,16 +225,25 @@ func shimOf(podUID string) (int, error) {
 	return 0, fmt.Errorf("pod %s has no shim among the parents of %v", podUID, inPod)
 }
 
-// Write is a request in the API server's audit log that changes an object.
-type Write struct {
+// Request is one in the API server's audit log.
+type Request struct {
 	Verb      string
 	User      string
 	ObjectRef struct{ Resource, Namespace, Name, Subresource string }
 }
 
-// Writes are the requests since the mark by which the user changed, or tried to
-// change, objects of the test's namespace.
-func (f *Framework) Writes(user string, mark int64) []Write {
+// Writes says whether the request is for a change.
+func (r Request) Writes() bool {
+	switch r.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return true
+	}
+	return false
+}
+
+// Requests are those of the user since the mark that concern the test's
+// namespace, or all namespaces.
+func (f *Framework) Requests(user string, mark int64) []Request {
 	f.T.Helper()
 	file, err := os.Open(auditLog())
 	if err != nil {
@@ -242,39 +251,36 @@ func (f *Framework) Writes(user string, mark int64) []Write {
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err != nil || info.Size() < mark {
-		f.T.Skipf("the audit log was begun anew meanwhile (%v): nothing can be counted in it", err)
+		f.T.Fatalf("the audit log was begun anew meanwhile (%v): nothing can be counted in it; run the test again", err)
 	}
 	if _, err := file.Seek(mark, 0); err != nil {
 		f.T.Fatal(err)
 	}
-	var writes []Write
+	var requests []Request
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		if w, ok := parseWrite(lines.Bytes()); ok && w.User == user && w.ObjectRef.Namespace == f.Namespace {
-			writes = append(writes, w)
+		r, ok := parseRequest(lines.Bytes())
+		if ok && r.User == user && (r.ObjectRef.Namespace == f.Namespace || r.ObjectRef.Namespace == "") {
+			requests = append(requests, r)
 		}
 	}
 	if err := lines.Err(); err != nil {
 		f.T.Fatal(err)
 	}
-	return writes
+	return requests
 }
 
-func parseWrite(line []byte) (Write, bool) {
+func parseRequest(line []byte) (Request, bool) {
 	var entry struct {
-		Write
+		Request
 		User struct{ Username string }
 	}
 	if err := json.Unmarshal(line, &entry); err != nil {
-		return Write{}, false // cut in the middle
+		return Request{}, false // cut in the middle
 	}
-	switch entry.Verb {
-	case "create", "update", "patch", "delete", "deletecollection":
-		entry.Write.User = entry.User.Username
-		return entry.Write, true
-	}
-	return Write{}, false
+	entry.Request.User = entry.User.Username
+	return entry.Request, true
 }
 
 // AuditMark is the present end of the audit log.

@@ -176,6 +176,14 @@ func (f *Framework) RestartOperator(change func(*corev1.PodTemplateSpec)) {
 	}
 }
 
+// AwaitOperator waits until the operator has all its replicas.
+func (f *Framework) AwaitOperator() {
+	f.T.Helper()
+	if err := awaitOperator(f.ctx(), f.Clients); err != nil {
+		f.T.Fatal(err)
+	}
+}
+
 // awaitOperator waits until the newest operator, and only that, runs.
 func awaitOperator(ctx context.Context, clients Clients) error {
 	return poll(ctx, Patience, func(ctx context.Context) error {
