@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"sync"
@@ -93,8 +95,8 @@ func (k *Kubelet) agentOf(pod *corev1.Pod) (*agent, error) {
 		return nil, fmt.Errorf("start the agent of pod %s: %w", pod.Name, err)
 	}
 	a := &agent{k: k, pod: pod, ip: ip, volume: k.volumes[claim.UID], since: time.Now()}
-	a.server = &http.Server{Handler: a, ReadHeaderTimeout: 10 * time.Second, ErrorLog: nil}
-	a.server.ErrorLog = quiet
+	// Handshakes that fail are the operator's to report.
+	a.server = &http.Server{Handler: a, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
 	secured := tls.NewListener(listener, &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return a.credentials() },
