@@ -15,26 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
-	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
-	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
-	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	postgresclient "github.com/pgop/postgres-operator/pkg/generated/clientset/versioned/typed/postgres/v1"
 )
-
-// Kube is what clusters need of the API server. The clientset of all groups is
-// left out on purpose: it would make up a fifth of the binary.
-type Kube struct {
-	Core         coreclient.CoreV1Interface
-	RBAC         rbacclient.RbacV1Interface
-	Coordination coordinationclient.CoordinationV1Interface
-	Discovery    discoveryclient.DiscoveryV1Interface
-	Policy       policyclient.PolicyV1Interface
-}
 
 // actor carries out plans.
 type actor struct {

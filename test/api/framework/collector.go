@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,6 +46,7 @@ func (k *Kubelet) listKinds() {
 		{rbacv1.SchemeGroupVersion.WithResource("rolebindings"), k.factory.Rbac().V1().RoleBindings().Informer()},
 		{coordinationv1.SchemeGroupVersion.WithResource("leases"), k.factory.Coordination().V1().Leases().Informer()},
 		{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), k.factory.Discovery().V1().EndpointSlices().Informer()},
+		{policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), k.factory.Policy().V1().PodDisruptionBudgets().Informer()},
 	}
 }
 

@@ -146,3 +146,6 @@ func (f *Framework) AwaitReplaced(key string, old types.UID) {
 		return nil
 	})
 }
+
+// Only looks whether nothing but the named objects is there.
+func (f *Framework) Only(keys ...string) func(context.Context) error { return f.only(keys) }
