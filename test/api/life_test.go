@@ -99,7 +99,6 @@ func TestB05DeletedAndCreatedAgainWhileTheOperatorIsDown(t *testing.T) {
 	f.Kubelet.CollectGarbage(true)
 	c.AwaitReady()
 	wantOwnedBy(f, c.Live())
-	f.Await("the end of events", func(context.Context) error { return nil })
 	before := framework.Versions(f.MustObjects())
 	f.Hold(3*time.Second, "nothing is built twice", unchanged(f, before))
 	messages, err := c.Messages(t.Context())
@@ -169,7 +168,7 @@ func TestB07NamespaceDeleted(t *testing.T) {
 	f.Pause(6 * time.Second)
 	creations := framework.Count(op.Proxy.Since(mark), func(r framework.Request) bool { return r.Verb == "create" })
 	t.Logf("creations tried in the terminating namespace: %v", creations)
-	if n := framework.Total(creations); n > 45 {
+	if n := framework.Total(creations); n > 30 { // one pass of each cluster, and events
 		t.Errorf("%d creations were tried in a terminating namespace", n)
 	}
 	if said := op.Log.Since(lines); len(said) > 3*len(names) {
