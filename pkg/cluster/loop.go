@@ -151,11 +151,11 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 	if apierrors.IsNotFound(err) || err == nil && (c.UID != l.uid || c.DeletionTimestamp != nil) {
 		return idleRecheck, nil // on its way out; the controller stops this loop
 	}
-	if l.namespaceGoes {
-		return idleRecheck, nil
-	}
 	if err != nil {
 		return 0, fmt.Errorf("read cluster %s: %w", l.key, err)
+	}
+	if l.namespaceGoes {
+		return idleRecheck, nil
 	}
 	o, err := observe(ctx, l.Listers, l.agents, c, l.OperatorImage, l.Now())
 	if err != nil {
