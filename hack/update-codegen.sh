@@ -19,3 +19,6 @@ kube::codegen::gen_client \
   pkg/apis
 
 go tool controller-gen crd:crdVersions=v1,maxDescLen=2000 paths=./pkg/apis/... output:crd:dir=deploy/crd
+# No marker says of a map's values that they may be null: the value of a parameter
+# may, so that the operator refuses it instead of the API server dropping it.
+sed -i 's/^\( *\)x-kubernetes-preserve-unknown-fields: true$/\1nullable: true\n&/' deploy/crd/*.yaml

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"encoding/json"
-	goerrors "errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -16,16 +15,26 @@ import (
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
+	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	postgresclient "github.com/pgop/postgres-operator/pkg/generated/clientset/versioned/typed/postgres/v1"
-	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
-// errNamespaceGoes means that nothing can be made any more, since the namespace
-// is being deleted. No namespace comes back from that.
-var errNamespaceGoes = goerrors.New("the namespace is being deleted")
+// Kube is what clusters need of the API server. The clientset of all groups is
+// left out on purpose: it would make up a fifth of the binary.
+type Kube struct {
+	Core         coreclient.CoreV1Interface
+	RBAC         rbacclient.RbacV1Interface
+	Coordination coordinationclient.CoordinationV1Interface
+	Discovery    discoveryclient.DiscoveryV1Interface
+	Policy       policyclient.PolicyV1Interface
+}
 
 // actor carries out plans.
 type actor struct {
@@ -34,10 +43,9 @@ type actor struct {
 	owner    types.UID
 }
 
-// act runs one action and says whether it did something. Whatever is already as
-// wanted, or has changed since it was seen so that the next pass will see it,
-// needs nothing and is no failure.
-func (a actor) act(ctx context.Context, action Action) (bool, *Failure) {
+// act runs one action. Whatever is already as wanted, or has changed since it
+// was seen so that the next pass will see it, counts as done.
+func (a actor) act(ctx context.Context, action Action) *Failure {
 	var err error
 	switch action.Verb {
 	case Create:
@@ -45,23 +53,23 @@ func (a actor) act(ctx context.Context, action Action) (bool, *Failure) {
 	case Update:
 		err = updateObject(ctx, a.client, action.Object)
 		if errors.IsConflict(err) || errors.IsNotFound(err) {
-			return false, nil // changed meanwhile; its event wakes the next pass
+			return nil // changed meanwhile; its event wakes the next pass
 		}
 	case Delete:
 		err = deleteObject(ctx, a.client, action.Object)
 		if errors.IsConflict(err) || errors.IsNotFound(err) {
-			return false, nil // already gone, or replaced by one that is not meant
+			return nil // already gone, or replaced by one that is not meant
 		}
 	case Clear:
 		err = a.clear(ctx, action.Object, action.Annotation)
 		if errors.IsInvalid(err) || errors.IsNotFound(err) {
-			return false, nil // asked anew with another value, or taken back
+			return nil // asked anew with another value, or taken back
 		}
 	}
-	if err != nil {
-		return false, refused(action, err)
+	if err == nil {
+		return nil
 	}
-	return true, nil
+	return refused(action, err)
 }
 
 // refused is the failure of an action that the API server does not carry out.
@@ -75,31 +83,30 @@ func refused(action Action, err error) *Failure {
 
 // create makes an object. If one of the name exists it is either ours, and the
 // cache does not show it yet, or somebody else's, which is never touched.
-func (a actor) create(ctx context.Context, action Action) (bool, *Failure) {
+func (a actor) create(ctx context.Context, action Action) *Failure {
 	err := createObject(ctx, a.client, action.Object)
 	switch {
 	case err == nil:
-		return true, nil
+		return nil
 	case errors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return false, &Failure{Action: action, Err: errNamespaceGoes}
+		return nil // everything here is on its way out, as its owner wants
 	case !errors.IsAlreadyExists(err):
-		return false, refused(action, err)
+		return refused(action, err)
 	}
 	live, err := getObject(ctx, a.client, action.Object)
 	switch {
 	case errors.IsNotFound(err):
-		return false, nil // gone meanwhile; the next pass makes it
+		return nil // gone meanwhile; the next pass makes it
 	case err != nil:
-		return false, refused(action, err)
+		return refused(action, err)
 	case !a.isOurs(live):
-		return false, &Failure{Action: action, Reason: v1.ReasonNameConflict, Err: conflict(live)}
+		return &Failure{Action: action, Reason: v1.ReasonNameConflict, Err: conflict(live)}
 	}
 	relabelled := a.relabel(live, action.Object)
 	if relabelled == nil {
-		return false, nil
+		return nil
 	}
-	_, failure := a.act(ctx, Action{Verb: Update, Object: relabelled})
-	return false, failure
+	return a.act(ctx, Action{Verb: Update, Object: relabelled})
 }
 
 // clear takes an annotation from the cluster, if its value is the one seen.
@@ -138,10 +145,9 @@ func (a actor) isOurs(live object) bool {
 	if owner := metav1.GetControllerOf(live); owner != nil {
 		return owner.UID == a.owner
 	}
-	// A volume that is retained has no owner; observe finds it by its label. One
-	// that was made for this very cluster is ours even without.
+	// A volume that is retained has no owner; observe finds it by its label.
 	_, isVolume := live.(*corev1.PersistentVolumeClaim)
-	return isVolume && (isLabelledOurs(live) || live.GetAnnotations()[specs.CreatedForAnnotation] == string(a.owner))
+	return isVolume && isLabelledOurs(live)
 }
 
 func conflict(live object) error {

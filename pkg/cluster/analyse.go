@@ -40,7 +40,6 @@ func Analyse(o Observation) Plan {
 // for never starves another.
 var rules = []func(Observation, *Plan){
 	chooseMembers,
-	awaitDeletions,
 	ensureAccess,
 	ensureSecrets,
 	ensureConfiguration,

@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
-	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
@@ -60,6 +59,9 @@ type Kubelet struct {
 	agents map[types.UID]*agent
 }
 
+// NoSuchClass is a storage class of which nobody provisions volumes.
+const NoSuchClass = "no-such-class"
+
 // tick is how often a Kubelet looks although nothing has woken it.
 const tick = 250 * time.Millisecond
 
@@ -82,7 +84,7 @@ func startKubelet(f *Framework) *Kubelet {
 	}
 	for _, kind := range k.kinds {
 		if !cache.WaitForCacheSync(ctx.Done(), kind.informer.HasSynced) {
-			f.T.Fatalf("fill the kubelet's cache of %s", kind.Resource)
+			f.T.Fatalf("fill the kubelet's cache of %s", kind.resource)
 		}
 	}
 	go k.run(ctx)
@@ -161,6 +163,9 @@ func (k *Kubelet) lookAfterClaims(ctx context.Context) {
 			continue
 		}
 		asked := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+		if ptr.Deref(claim.Spec.StorageClassName, "") == NoSuchClass {
+			continue
+		}
 		if have := claim.Status.Capacity[corev1.ResourceStorage]; claim.Status.Phase == corev1.ClaimBound && have.Equal(asked) {
 			continue
 		}
@@ -176,6 +181,9 @@ func (k *Kubelet) isUsed(claim string) bool {
 	pods, _ := k.factory.Core().V1().Pods().Lister().List(labels.Everything()) // a cache can't fail
 	for _, pod := range pods {
 		for _, v := range pod.Spec.Volumes {
+			if pod.Spec.NodeName == "" {
+				continue // as the controller that protects claims sees it
+			}
 			if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim {
 				return true
 			}
@@ -223,10 +231,7 @@ func (k *Kubelet) lookAfterPods(ctx context.Context) {
 func (k *Kubelet) lookAfterPod(ctx context.Context, pod *corev1.Pod) error {
 	client := k.f.Kube.CoreV1().Pods(pod.Namespace)
 	script := k.scriptOf(pod.Name)
-	owner := metav1.GetControllerOf(pod)
 	switch {
-	case owner == nil || owner.Kind != v1.ClusterKind:
-		return nil // nothing to do with it
 	case pod.DeletionTimestamp != nil && script.Lingers:
 		return nil
 	case pod.DeletionTimestamp != nil:
@@ -243,7 +248,13 @@ func (k *Kubelet) lookAfterPod(ctx context.Context, pod *corev1.Pod) error {
 			setCondition(s, corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", script.Unschedulable)
 		})
 	case pod.Spec.NodeName == "":
-		if k.missing(pod) != "" {
+		switch k.missing(pod) {
+		case "":
+		case "data":
+			return k.setStatus(ctx, pod, func(s *corev1.PodStatus) {
+				setCondition(s, corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "the pod's volume is not provisioned")
+			})
+		default:
 			return nil
 		}
 		return client.Bind(ctx, &corev1.Binding{
@@ -272,7 +283,11 @@ func (k *Kubelet) missing(pod *corev1.Pod) string {
 		var err error
 		switch {
 		case v.PersistentVolumeClaim != nil:
-			_, err = k.factory.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(pod.Namespace).Get(v.PersistentVolumeClaim.ClaimName)
+			var claim *corev1.PersistentVolumeClaim
+			claim, err = k.factory.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(pod.Namespace).Get(v.PersistentVolumeClaim.ClaimName)
+			if err == nil && claim.Status.Phase != corev1.ClaimBound {
+				return v.Name
+			}
 		case v.Secret != nil:
 			_, err = k.factory.Core().V1().Secrets().Lister().Secrets(pod.Namespace).Get(v.Secret.SecretName)
 		}

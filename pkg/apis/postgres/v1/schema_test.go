@@ -274,6 +274,23 @@ func example(t testing.TB) map[string]any {
 	return object(t, string(text))
 }
 
+// a key without a value is not dropped, so that somebody can refuse it.
+func TestParameterWithoutAValueIsKept(t *testing.T) {
+	o := minimal(t)
+	set(t, o, "spec.postgres.parameters", "{jit: }")
+	stored, err := loadSchema(t).Create(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := decode(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, kept := c.Spec.Postgres.Parameters["jit"]; !kept {
+		t.Error("dropped")
+	}
+}
+
 // The schema's defaults are those of WithDefaults, which repeats them.
 func TestDefaultsOfSchemaAndCodeAgree(t *testing.T) {
 	s := loadSchema(t)
