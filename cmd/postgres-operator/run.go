@@ -18,11 +18,7 @@ import (
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
-	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
-	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
-	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 
@@ -172,7 +168,7 @@ func (o *operator) lookAfterClusters(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	kube, err := newKube(o.config)
+	kube, err := cluster.NewKube(o.config)
 	if err != nil {
 		return err
 	}
@@ -232,19 +228,6 @@ func (o *operator) recordEvents(ctx context.Context) (events.EventRecorder, func
 		return nil, nil, fmt.Errorf("start recording events: %w", err)
 	}
 	return broadcaster.NewRecorder(kinds, "postgres-operator"), broadcaster.Shutdown, nil
-}
-
-// newKube makes the clients of the groups that clusters need.
-func newKube(config *rest.Config) (cluster.Kube, error) {
-	core, err1 := coreclient.NewForConfig(config)
-	rbac, err2 := rbacclient.NewForConfig(config)
-	coordination, err3 := coordinationclient.NewForConfig(config)
-	discovery, err4 := discoveryclient.NewForConfig(config)
-	policy, err5 := policyclient.NewForConfig(config)
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
-		return cluster.Kube{}, fmt.Errorf("make the clients of Kubernetes: %w", err)
-	}
-	return cluster.Kube{Core: core, RBAC: rbac, Coordination: coordination, Discovery: discovery, Policy: policy}, nil
 }
 
 func orAll(namespace string) string {

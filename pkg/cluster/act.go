@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	goerrors "errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -15,26 +16,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
-	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
-	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
-	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	postgresclient "github.com/pgop/postgres-operator/pkg/generated/clientset/versioned/typed/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
-// Kube is what clusters need of the API server. The clientset of all groups is
-// left out on purpose: it would make up a fifth of the binary.
-type Kube struct {
-	Core         coreclient.CoreV1Interface
-	RBAC         rbacclient.RbacV1Interface
-	Coordination coordinationclient.CoordinationV1Interface
-	Discovery    discoveryclient.DiscoveryV1Interface
-	Policy       policyclient.PolicyV1Interface
-}
+// errNamespaceGoes means that nothing can be made any more, since the namespace
+// is being deleted. No namespace comes back from that.
+var errNamespaceGoes = goerrors.New("the namespace is being deleted")
 
 // actor carries out plans.
 type actor struct {
@@ -43,9 +34,10 @@ type actor struct {
 	owner    types.UID
 }
 
-// act runs one action. Whatever is already as wanted, or has changed since it
-// was seen so that the next pass will see it, counts as done.
-func (a actor) act(ctx context.Context, action Action) *Failure {
+// act runs one action and says whether it did something. Whatever is already as
+// wanted, or has changed since it was seen so that the next pass will see it,
+// needs nothing and is no failure.
+func (a actor) act(ctx context.Context, action Action) (bool, *Failure) {
 	var err error
 	switch action.Verb {
 	case Create:
@@ -53,23 +45,23 @@ func (a actor) act(ctx context.Context, action Action) *Failure {
 	case Update:
 		err = updateObject(ctx, a.client, action.Object)
 		if errors.IsConflict(err) || errors.IsNotFound(err) {
-			return nil // changed meanwhile; its event wakes the next pass
+			return false, nil // changed meanwhile; its event wakes the next pass
 		}
 	case Delete:
 		err = deleteObject(ctx, a.client, action.Object)
 		if errors.IsConflict(err) || errors.IsNotFound(err) {
-			return nil // already gone, or replaced by one that is not meant
+			return false, nil // already gone, or replaced by one that is not meant
 		}
 	case Clear:
 		err = a.clear(ctx, action.Object, action.Annotation)
 		if errors.IsInvalid(err) || errors.IsNotFound(err) {
-			return nil // asked anew with another value, or taken back
+			return false, nil // asked anew with another value, or taken back
 		}
 	}
-	if err == nil {
-		return nil
+	if err != nil {
+		return false, refused(action, err)
 	}
-	return refused(action, err)
+	return true, nil
 }
 
 // refused is the failure of an action that the API server does not carry out.
@@ -83,30 +75,31 @@ func refused(action Action, err error) *Failure {
 
 // create makes an object. If one of the name exists it is either ours, and the
 // cache does not show it yet, or somebody else's, which is never touched.
-func (a actor) create(ctx context.Context, action Action) *Failure {
+func (a actor) create(ctx context.Context, action Action) (bool, *Failure) {
 	err := createObject(ctx, a.client, action.Object)
 	switch {
 	case err == nil:
-		return nil
+		return true, nil
 	case errors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil // everything here is on its way out, as its owner wants
+		return false, &Failure{Action: action, Err: errNamespaceGoes}
 	case !errors.IsAlreadyExists(err):
-		return refused(action, err)
+		return false, refused(action, err)
 	}
 	live, err := getObject(ctx, a.client, action.Object)
 	switch {
 	case errors.IsNotFound(err):
-		return nil // gone meanwhile; the next pass makes it
+		return false, nil // gone meanwhile; the next pass makes it
 	case err != nil:
-		return refused(action, err)
+		return false, refused(action, err)
 	case !a.isOurs(live):
-		return &Failure{Action: action, Reason: v1.ReasonNameConflict, Err: conflict(live)}
+		return false, &Failure{Action: action, Reason: v1.ReasonNameConflict, Err: conflict(live)}
 	}
 	relabelled := a.relabel(live, action.Object)
 	if relabelled == nil {
-		return nil
+		return false, nil
 	}
-	return a.act(ctx, Action{Verb: Update, Object: relabelled})
+	_, failure := a.act(ctx, Action{Verb: Update, Object: relabelled})
+	return false, failure
 }
 
 // clear takes an annotation from the cluster, if its value is the one seen.
@@ -145,9 +138,10 @@ func (a actor) isOurs(live object) bool {
 	if owner := metav1.GetControllerOf(live); owner != nil {
 		return owner.UID == a.owner
 	}
-	// A volume that is retained has no owner; observe finds it by its label.
+	// A volume that is retained has no owner; observe finds it by its label. One
+	// that was made for this very cluster is ours even without.
 	_, isVolume := live.(*corev1.PersistentVolumeClaim)
-	return isVolume && isLabelledOurs(live)
+	return isVolume && (isLabelledOurs(live) || live.GetAnnotations()[specs.CreatedForAnnotation] == string(a.owner))
 }
 
 func conflict(live object) error {

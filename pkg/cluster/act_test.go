@@ -44,12 +44,12 @@ func TestEveryKindCanBeMadeChangedAndDeleted(t *testing.T) {
 	ctx := context.Background()
 	a := actor{client: kubeOf(fake.NewClientset()), owner: "cluster-1"}
 	for _, o := range everyObject(newWorld(1).cluster) {
-		if failure := a.act(ctx, Action{Verb: Create, Object: o}); failure != nil {
+		if _, failure := a.act(ctx, Action{Verb: Create, Object: o}); failure != nil {
 			t.Fatalf("%v: %v", failure.Action, failure.Err)
 		}
 		changed := o.DeepCopyObject().(object)
 		changed.SetLabels(map[string]string{"changed": "yes"})
-		if failure := a.act(ctx, Action{Verb: Update, Object: changed}); failure != nil {
+		if _, failure := a.act(ctx, Action{Verb: Update, Object: changed}); failure != nil {
 			t.Fatalf("%v: %v", failure.Action, failure.Err)
 		}
 		live, err := getObject(ctx, a.client, o)
@@ -59,7 +59,7 @@ func TestEveryKindCanBeMadeChangedAndDeleted(t *testing.T) {
 		if diff := cmp.Diff(changed.GetLabels(), live.GetLabels()); diff != "" {
 			t.Errorf("%s: %s", kindOf(o), diff)
 		}
-		if failure := a.act(ctx, Action{Verb: Delete, Object: changed}); failure != nil {
+		if _, failure := a.act(ctx, Action{Verb: Delete, Object: changed}); failure != nil {
 			t.Fatalf("%v: %v", failure.Action, failure.Err)
 		}
 		if _, err := getObject(ctx, a.client, o); !apierrors.IsNotFound(err) {
@@ -74,7 +74,7 @@ func TestARequestIsClearedWithItsValue(t *testing.T) {
 	c.Annotations = map[string]string{v1.RestartAnnotation: "now", "mine": "yes"}
 	clusters := postgresfake.NewSimpleClientset(c).PgopV1()
 	a := actor{clusters: clusters}
-	if failure := a.act(ctx, Action{Verb: Clear, Object: c, Annotation: v1.RestartAnnotation}); failure != nil {
+	if _, failure := a.act(ctx, Action{Verb: Clear, Object: c, Annotation: v1.RestartAnnotation}); failure != nil {
 		t.Fatalf("%v: %v", failure.Action, failure.Err)
 	}
 	live, err := clusters.PostgresClusters("db").Get(ctx, "shop", metav1.GetOptions{})
@@ -91,7 +91,7 @@ func TestWhatIsGoneNeedsNoDeletion(t *testing.T) {
 	a := actor{client: kubeOf(fake.NewClientset()), owner: "cluster-1"}
 	for _, o := range everyObject(newWorld(1).cluster) {
 		for _, verb := range []Verb{Delete, Update} {
-			if failure := a.act(context.Background(), Action{Verb: verb, Object: o}); failure != nil {
+			if _, failure := a.act(context.Background(), Action{Verb: verb, Object: o}); failure != nil {
 				t.Errorf("%v: %v", failure.Action, failure.Err)
 			}
 		}
@@ -106,7 +106,7 @@ func TestDeletesCarryTheUIDThatWasSeen(t *testing.T) {
 	for _, o := range everyObject(newWorld(1).cluster) {
 		o.SetUID(types.UID("seen-" + o.GetName()))
 		o.SetResourceVersion("7")
-		if failure := a.act(context.Background(), Action{Verb: Delete, Object: o}); failure != nil {
+		if _, failure := a.act(context.Background(), Action{Verb: Delete, Object: o}); failure != nil {
 			t.Fatal(failure.Err)
 		}
 		actions := client.Actions()
@@ -158,7 +158,7 @@ func TestCreatingWhatExists(t *testing.T) {
 	for _, c := range cases {
 		client := fake.NewClientset(c.live)
 		a := actor{client: kubeOf(client), owner: "cluster-1"}
-		failure := a.act(context.Background(), Action{Verb: Create, Object: c.wanted})
+		_, failure := a.act(context.Background(), Action{Verb: Create, Object: c.wanted})
 		got := ""
 		if failure != nil {
 			got = failure.Err.Error()
@@ -185,8 +185,6 @@ func TestCreatingWhatExists(t *testing.T) {
 func TestRefusalsOfTheAPIServer(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	pod := specs.Pod(v1.WithDefaults(newWorld(1).cluster), "shop-1", testImage)
-	terminating := apierrors.NewForbidden(pods, "shop-1", errors.New("because it is being terminated"))
-	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	quota := apierrors.NewForbidden(pods, "shop-1", errors.New("exceeded quota"))
 	cases := []struct {
 		why     string
@@ -195,7 +193,6 @@ func TestRefusalsOfTheAPIServer(t *testing.T) {
 		want    error
 	}{
 		{"no room in a quota", Create, quota, quota},
-		{"a namespace that goes takes everything with it", Create, terminating, nil},
 		{"a server that is away", Create, apierrors.NewInternalError(errors.New("away")), apierrors.NewInternalError(errors.New("away"))},
 		{"changed since it was seen", Update, apierrors.NewConflict(pods, "shop-1", errors.New("changed")), nil},
 		{"replaced since it was seen", Delete, apierrors.NewConflict(pods, "shop-1", errors.New("UID in precondition")), nil},
@@ -205,7 +202,7 @@ func TestRefusalsOfTheAPIServer(t *testing.T) {
 	for _, c := range cases {
 		client := fake.NewClientset()
 		client.PrependReactor(string(c.verb), "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.refusal })
-		failure := actor{client: kubeOf(client), owner: "cluster-1"}.act(context.Background(), Action{Verb: c.verb, Object: pod})
+		_, failure := actor{client: kubeOf(client), owner: "cluster-1"}.act(context.Background(), Action{Verb: c.verb, Object: pod})
 		switch {
 		case (failure == nil) != (c.want == nil):
 			t.Errorf("%s: got %+v, want %v", c.why, failure, c.want)
@@ -214,5 +211,18 @@ func TestRefusalsOfTheAPIServer(t *testing.T) {
 				t.Errorf("%s: %s", c.why, diff)
 			}
 		}
+	}
+}
+
+// B-07: the loop is told that everything goes, and leaves it alone.
+func TestNamespaceThatGoesIsNoFailureOfItsOwn(t *testing.T) {
+	terminating := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "shop-1", errors.New("because it is being terminated"))
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	client := fake.NewClientset()
+	client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, terminating })
+	pod := specs.Pod(v1.WithDefaults(newWorld(1).cluster), "shop-1", testImage)
+	_, failure := actor{client: kubeOf(client), owner: "cluster-1"}.act(context.Background(), Action{Verb: Create, Object: pod})
+	if failure == nil || !errors.Is(failure.Err, errNamespaceGoes) {
+		t.Errorf("got %+v", failure)
 	}
 }

@@ -40,6 +40,7 @@ func Analyse(o Observation) Plan {
 // for never starves another.
 var rules = []func(Observation, *Plan){
 	chooseMembers,
+	awaitDeletions,
 	ensureAccess,
 	ensureSecrets,
 	ensureConfiguration,

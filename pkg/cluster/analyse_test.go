@@ -47,6 +47,13 @@ var analyseCases = []struct {
 	{why: "a settled cluster: nothing is done, whatever webhooks made of the pods", change: func(*world) {}},
 	{why: "a settled cluster of one", change: func(w *world) { *w = *settledWorld(1) }},
 
+	{why: "a Service is being deleted, and somebody's finalizer keeps it", change: func(w *world) {
+		rw := w.objects["Service"]["shop-rw"].DeepCopyObject().(object)
+		rw.SetFinalizers([]string{"example.com/wait"})
+		rw.SetDeletionTimestamp(&metav1.Time{Time: w.now})
+		w.store(rw)
+	}},
+
 	// The way up.
 	{why: "no node has room: the scheduler's words are in the status", change: func(w *world) {
 		*w = *newWorld(3)

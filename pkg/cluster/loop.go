@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,6 +64,10 @@ type Loop struct {
 	log    *logrus.Entry
 	// told are the failures of the last pass, so that each is told once.
 	told map[string]bool
+	// namespaceGoes is set once the API server has said so. Everything here is
+	// then on its way out, as its owner wants, and every further write would be
+	// in vain.
+	namespaceGoes bool
 }
 
 // NewLoop makes the loop of a cluster; Run runs it.
@@ -149,6 +154,9 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read cluster %s: %w", l.key, err)
 	}
+	if l.namespaceGoes {
+		return idleRecheck, nil
+	}
 	o, err := observe(ctx, l.Listers, l.agents, c, l.OperatorImage, l.Now())
 	if err != nil {
 		l.log.WithError(err).Warn("can't observe the cluster")
@@ -158,6 +166,11 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 	failures := l.carryOut(ctx, c, plan)
 	if err := stopped.Err(); err != nil {
 		return 0, err // what was cut short is no failure, and nobody waits for a report
+	}
+	if slices.ContainsFunc(failures, func(f Failure) bool { return errors.Is(f.Err, errNamespaceGoes) }) {
+		l.namespaceGoes = true
+		l.log.Info("the namespace is being deleted; leaving the cluster alone")
+		return idleRecheck, nil
 	}
 	l.tell(failures)
 	switch err := l.report(ctx, c, Status(o, plan, failures)); {
@@ -177,19 +190,19 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 func (l *Loop) carryOut(ctx context.Context, c *v1.PostgresCluster, plan Plan) []Failure {
 	a := actor{client: l.Kube, clusters: l.Postgres, owner: l.uid}
 	outcomes := make([]*Failure, len(plan.Actions))
-	held := make([]bool, len(plan.Actions))
+	did := make([]bool, len(plan.Actions))
 	for _, stage := range stagesOf(plan.Actions) {
 		failed := failuresIn(outcomes)
 		var all sync.WaitGroup
 		for _, n := range stage {
-			if held[n] = mustWait(plan.Actions[n], failed); !held[n] {
-				all.Go(func() { outcomes[n] = a.act(ctx, plan.Actions[n]) })
+			if !mustWait(plan.Actions[n], failed) {
+				all.Go(func() { did[n], outcomes[n] = a.act(ctx, plan.Actions[n]) })
 			}
 		}
 		all.Wait()
 	}
 	for n, action := range plan.Actions {
-		if outcomes[n] == nil && !held[n] && action.Reason != "" {
+		if did[n] && action.Reason != "" {
 			l.log.WithField("reason", action.Reason).Info(action.Note)
 			// The object is named as related: events that differ in their note
 			// alone would be counted as one.

@@ -127,7 +127,11 @@ func (p *Plan) update(o object) {
 	p.Actions = append(p.Actions, Action{Verb: Update, Object: o})
 }
 
+// delete plans a deletion, unless it is under way.
 func (p *Plan) delete(o object, reason, note string) {
+	if o.GetDeletionTimestamp() != nil {
+		return
+	}
 	p.Actions = append(p.Actions, Action{Verb: Delete, Object: o, Reason: reason, Note: note})
 }
 

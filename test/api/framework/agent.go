@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"sync"
@@ -93,8 +95,8 @@ func (k *Kubelet) agentOf(pod *corev1.Pod) (*agent, error) {
 		return nil, fmt.Errorf("start the agent of pod %s: %w", pod.Name, err)
 	}
 	a := &agent{k: k, pod: pod, ip: ip, volume: k.volumes[claim.UID], since: time.Now()}
-	a.server = &http.Server{Handler: a, ReadHeaderTimeout: 10 * time.Second, ErrorLog: nil}
-	a.server.ErrorLog = quiet
+	// Handshakes that fail are the operator's to report.
+	a.server = &http.Server{Handler: a, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
 	secured := tls.NewListener(listener, &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return a.credentials() },
@@ -156,7 +158,7 @@ func (a *agent) cluster() string { return a.pod.Labels[specs.ClusterLabel] }
 
 func (a *agent) lease() (*coordinationv1.Lease, election.Record, election.Holder) {
 	lease, err := a.k.factory.Coordination().V1().Leases().Lister().Leases(a.pod.Namespace).Get(specs.Lease(a.cluster()))
-	if err != nil {
+	if err != nil || !a.isOurs(lease) {
 		return nil, election.Record{}, election.Holder{}
 	}
 	record, err := election.ParseRecord(lease.Annotations[election.RecordAnnotation])
@@ -168,10 +170,16 @@ func (a *agent) lease() (*coordinationv1.Lease, election.Record, election.Holder
 
 func (a *agent) configMap() *corev1.ConfigMap {
 	config, err := a.k.factory.Core().V1().ConfigMaps().Lister().ConfigMaps(a.pod.Namespace).Get(specs.ConfigMap(a.cluster()))
-	if err != nil {
+	if err != nil || !a.isOurs(config) {
 		return nil
 	}
 	return config
+}
+
+// isOurs says whether an object is of the cluster for which the pod was made.
+func (a *agent) isOurs(o metav1.Object) bool {
+	mine, owner := metav1.GetControllerOf(a.pod), metav1.GetControllerOf(o)
+	return owner != nil && owner.UID == mine.UID
 }
 
 func (a *agent) me() election.Holder {
@@ -249,7 +257,7 @@ func (a *agent) claim(ctx context.Context, lease *coordinationv1.Lease, last ele
 // of the loopback in a slice.
 func (a *agent) serveInSlice(ctx context.Context, record election.Record) error {
 	slice, err := a.k.factory.Discovery().V1().EndpointSlices().Lister().EndpointSlices(a.pod.Namespace).Get(specs.EndpointSlice(a.cluster()))
-	if err != nil {
+	if err != nil || !a.isOurs(slice) {
 		return nil // the operator has not made it yet
 	}
 	serving := slice.DeepCopy()

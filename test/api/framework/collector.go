@@ -5,45 +5,48 @@ package framework
 import (
 	"context"
 	"fmt"
-	"io"
-	"log"
 	"sync/atomic"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	pgopinformers "github.com/pgop/postgres-operator/pkg/generated/informers/externalversions"
 )
 
-var quiet = log.New(io.Discard, "", 0)
-
 // kind is a kind of objects that clusters are made of.
 type kind struct {
-	resource string
+	schema.GroupVersionResource
 	informer cache.SharedIndexInformer
-	client   rest.Interface
 }
 
+// listKinds lists the clusters first, then whatever operators make of them. A
+// kind that operators begin to make belongs here.
 func (k *Kubelet) listKinds() {
-	core, kube := k.factory.Core().V1(), k.f.Kube
+	core := k.factory.Core().V1()
 	k.clusters = pgopinformers.NewSharedInformerFactoryWithOptions(k.f.Postgres, 0, pgopinformers.WithNamespace(k.f.Namespace)).
 		Pgop().V1().PostgresClusters().Informer()
 	k.kinds = []kind{
-		{"postgresclusters", k.clusters, k.f.Postgres.PgopV1().RESTClient()},
-		{"pods", core.Pods().Informer(), kube.CoreV1().RESTClient()},
-		{"persistentvolumeclaims", core.PersistentVolumeClaims().Informer(), kube.CoreV1().RESTClient()},
-		{"services", core.Services().Informer(), kube.CoreV1().RESTClient()},
-		{"secrets", core.Secrets().Informer(), kube.CoreV1().RESTClient()},
-		{"configmaps", core.ConfigMaps().Informer(), kube.CoreV1().RESTClient()},
-		{"serviceaccounts", core.ServiceAccounts().Informer(), kube.CoreV1().RESTClient()},
-		{"roles", k.factory.Rbac().V1().Roles().Informer(), kube.RbacV1().RESTClient()},
-		{"rolebindings", k.factory.Rbac().V1().RoleBindings().Informer(), kube.RbacV1().RESTClient()},
-		{"leases", k.factory.Coordination().V1().Leases().Informer(), kube.CoordinationV1().RESTClient()},
-		{"endpointslices", k.factory.Discovery().V1().EndpointSlices().Informer(), kube.DiscoveryV1().RESTClient()},
+		{v1.SchemeGroupVersion.WithResource("postgresclusters"), k.clusters},
+		{corev1.SchemeGroupVersion.WithResource("pods"), core.Pods().Informer()},
+		{corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), core.PersistentVolumeClaims().Informer()},
+		{corev1.SchemeGroupVersion.WithResource("services"), core.Services().Informer()},
+		{corev1.SchemeGroupVersion.WithResource("secrets"), core.Secrets().Informer()},
+		{corev1.SchemeGroupVersion.WithResource("configmaps"), core.ConfigMaps().Informer()},
+		{corev1.SchemeGroupVersion.WithResource("serviceaccounts"), core.ServiceAccounts().Informer()},
+		{rbacv1.SchemeGroupVersion.WithResource("roles"), k.factory.Rbac().V1().Roles().Informer()},
+		{rbacv1.SchemeGroupVersion.WithResource("rolebindings"), k.factory.Rbac().V1().RoleBindings().Informer()},
+		{coordinationv1.SchemeGroupVersion.WithResource("leases"), k.factory.Coordination().V1().Leases().Informer()},
+		{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), k.factory.Discovery().V1().EndpointSlices().Informer()},
+		{policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), k.factory.Policy().V1().PodDisruptionBudgets().Informer()},
 	}
 }
 
@@ -90,10 +93,10 @@ func (k *Kubelet) isGone(ctx context.Context, owner *metav1.OwnerReference) bool
 
 func (k *Kubelet) remove(ctx context.Context, kind kind, object metav1.Object) error {
 	uid := object.GetUID()
-	err := kind.client.Delete().Namespace(object.GetNamespace()).Resource(kind.resource).Name(object.GetName()).
-		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}).Do(ctx).Error()
+	err := k.f.Dynamic.Resource(kind.GroupVersionResource).Namespace(object.GetNamespace()).
+		Delete(ctx, object.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil {
-		return fmt.Errorf("collect %s %s: %w", kind.resource, object.GetName(), err)
+		return fmt.Errorf("collect %s %s: %w", kind.Resource, object.GetName(), err)
 	}
 	return nil
 }

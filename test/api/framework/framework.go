@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -38,6 +39,7 @@ type Clients struct {
 	Kube       *kubernetes.Clientset
 	Postgres   *versioned.Clientset
 	Extensions *apiextensions.Clientset
+	Dynamic    *dynamic.DynamicClient
 }
 
 var connect = sync.OnceValues(func() (Clients, error) {
@@ -59,6 +61,9 @@ var connect = sync.OnceValues(func() (Clients, error) {
 		return Clients{}, fmt.Errorf("make a client: %w", err)
 	}
 	if c.Extensions, err = apiextensions.NewForConfig(config); err != nil {
+		return Clients{}, fmt.Errorf("make a client: %w", err)
+	}
+	if c.Dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return Clients{}, fmt.Errorf("make a client: %w", err)
 	}
 	return c, nil

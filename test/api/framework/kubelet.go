@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
@@ -84,7 +85,7 @@ func startKubelet(f *Framework) *Kubelet {
 	}
 	for _, kind := range k.kinds {
 		if !cache.WaitForCacheSync(ctx.Done(), kind.informer.HasSynced) {
-			f.T.Fatalf("fill the kubelet's cache of %s", kind.resource)
+			f.T.Fatalf("fill the kubelet's cache of %s", kind.Resource)
 		}
 	}
 	go k.run(ctx)
@@ -231,7 +232,10 @@ func (k *Kubelet) lookAfterPods(ctx context.Context) {
 func (k *Kubelet) lookAfterPod(ctx context.Context, pod *corev1.Pod) error {
 	client := k.f.Kube.CoreV1().Pods(pod.Namespace)
 	script := k.scriptOf(pod.Name)
+	owner := metav1.GetControllerOf(pod)
 	switch {
+	case owner == nil || owner.Kind != v1.ClusterKind:
+		return nil // nothing to do with it
 	case pod.DeletionTimestamp != nil && script.Lingers:
 		return nil
 	case pod.DeletionTimestamp != nil:

@@ -63,22 +63,22 @@ func (f *Framework) emptyNamespace(ctx context.Context) error {
 }
 
 func (f *Framework) emptyKind(ctx context.Context, kind kind) error {
-	list := &metav1.PartialObjectMetadataList{}
-	raw := kind.client.Get().Namespace(f.Namespace).Resource(kind.resource).
-		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").Do(ctx)
-	if err := raw.Into(list); err != nil {
-		return fmt.Errorf("list %s: %w", kind.resource, err)
+	client := f.Dynamic.Resource(kind.GroupVersionResource).Namespace(f.Namespace)
+	list, err := client.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list %s: %w", kind.Resource, err)
 	}
 	for _, o := range list.Items {
-		if len(o.Finalizers) > 0 {
-			_ = kind.client.Patch(types.MergePatchType).Namespace(f.Namespace).Resource(kind.resource).Name(o.Name).
-				Body([]byte(`{"metadata":{"finalizers":null}}`)).Do(ctx).Error() // gone is gone
+		if len(o.GetFinalizers()) > 0 {
+			_, err := client.Patch(ctx, o.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("release %s %s: %w", kind.Resource, o.GetName(), err)
+			}
 		}
-	}
-	err := kind.client.Delete().Namespace(f.Namespace).Resource(kind.resource).
-		Body(&metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}).Do(ctx).Error()
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete all %s: %w", kind.resource, err)
+		err := client.Delete(ctx, o.GetName(), metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete %s %s: %w", kind.Resource, o.GetName(), err)
+		}
 	}
 	return nil
 }

@@ -13,12 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
-	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
-	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
-	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 
@@ -84,17 +79,13 @@ func (f *Framework) StartOperator(options ...OperatorOption) *Operator {
 
 // configure wires an operator as `postgres-operator run` does.
 func (o *Operator) configure(ctx context.Context, config *rest.Config) (controller.Config, error) {
-	core, err1 := coreclient.NewForConfig(config)
-	rbac, err2 := rbacclient.NewForConfig(config)
-	coordination, err3 := coordinationclient.NewForConfig(config)
-	discovery, err4 := discoveryclient.NewForConfig(config)
-	policy, err7 := policyclient.NewForConfig(config)
-	sink, err5 := eventsclient.NewForConfig(config)
+	kube, err1 := cluster.NewKube(config)
+	sink, err2 := eventsclient.NewForConfig(config)
 	custom := rest.CopyConfig(config)
 	custom.ContentType, custom.AcceptContentTypes = "", ""
-	postgres, err6 := versioned.NewForConfig(custom)
+	postgres, err3 := versioned.NewForConfig(custom)
 	kinds := runtime.NewScheme()
-	err := errors.Join(err1, err2, err3, err4, err5, err6, err7, scheme.AddToScheme(kinds), kubescheme.AddToScheme(kinds))
+	err := errors.Join(err1, err2, err3, scheme.AddToScheme(kinds), kubescheme.AddToScheme(kinds))
 	if err != nil {
 		return controller.Config{}, err
 	}
@@ -107,7 +98,7 @@ func (o *Operator) configure(ctx context.Context, config *rest.Config) (controll
 	logger.SetOutput(o.Log)
 	logger.SetFormatter(&logrus.TextFormatter{DisableColors: true, FullTimestamp: true, TimestampFormat: "15:04:05.000"})
 	return controller.Config{
-		Kube:          cluster.Kube{Core: core, RBAC: rbac, Coordination: coordination, Discovery: discovery, Policy: policy},
+		Kube:          kube,
 		Postgres:      postgres,
 		Events:        broadcaster.NewRecorder(kinds, "postgres-operator"),
 		Log:           logrus.NewEntry(logger),

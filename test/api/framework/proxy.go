@@ -284,3 +284,26 @@ func (p *Proxy) close() {
 	p.cut(func(Request) bool { return true })
 	_ = p.server.Close() // the test is over
 }
+
+// Count counts the requests that it is true of, by what they ask.
+func Count(requests []Request, which func(Request) bool) map[string]int {
+	counts := map[string]int{}
+	for _, r := range requests {
+		if which(r) {
+			counts[r.Verb+" "+r.Resource]++
+		}
+	}
+	return counts
+}
+
+// Total is the sum of counts.
+func Total(counts map[string]int) int {
+	sum := 0
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
+}
+
+// Writes counts the requests that change something.
+func Writes(requests []Request) map[string]int { return Count(requests, Request.IsWrite) }

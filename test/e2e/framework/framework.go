@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
@@ -95,7 +96,7 @@ func (f *Framework) cleanUp() {
 		f.T.Logf("E2E_KEEP is set: namespace %s stays", f.Namespace)
 		return
 	}
-	if err := f.Kube.CoreV1().Namespaces().Delete(ctx, f.Namespace, metav1.DeleteOptions{}); err != nil {
+	if err := f.Kube.CoreV1().Namespaces().Delete(ctx, f.Namespace, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		f.T.Errorf("delete namespace %s: %v", f.Namespace, err)
 	}
 }
