@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes what is generated from pkg/apis: deepcopy functions, the typed client
-# with its apply configurations, listers and informers, and the CRD.
+# with its apply configurations, listers and informers, the CRD and docs/api.md.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -22,3 +22,6 @@ go tool controller-gen crd:crdVersions=v1,maxDescLen=2000 paths=./pkg/apis/... o
 # No marker says of a map's values that they may be null: the value of a parameter
 # may, so that the operator refuses it instead of the API server dropping it.
 sed -i 's/^\( *\)x-kubernetes-preserve-unknown-fields: true$/\1nullable: true\n&/' deploy/crd/*.yaml
+
+go run ./hack/apidoc >docs/api.md.new
+mv docs/api.md.new docs/api.md

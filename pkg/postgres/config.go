@@ -73,9 +73,9 @@ const maxParameterName = 127
 // for extensions more, joined by dots.
 var parameterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)*$`)
 
-// leastValue are parameters that replication and the agent need, with the
+// Least are parameters that replication and the agent need, with the
 // least that they get along with.
-var leastValue = map[string]int{
+var Least = map[string]int{
 	"max_wal_senders":                10,
 	"max_replication_slots":          10,
 	"superuser_reserved_connections": 1,
@@ -99,7 +99,7 @@ func CheckParameter(name, value string) error {
 	if level := strings.ToLower(value); lower == "wal_level" && level != "replica" && level != "logical" {
 		return fmt.Errorf("%s: replicas need replica or logical; set one of these or remove it", name)
 	}
-	if least, ok := leastValue[lower]; ok {
+	if least, ok := Least[lower]; ok {
 		return checkLeast(name, value, least)
 	}
 	return nil

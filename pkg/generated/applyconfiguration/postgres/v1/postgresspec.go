@@ -21,7 +21,7 @@ type PostgresSpecApplyConfiguration struct {
 	// Docker Official image, 70 in its alpine variant. Default 999.
 	UID *int64 `json:"uid,omitempty"`
 	// Server parameters, written as people write them: 200, on, "256MB", 1.1.
-	// Those that the operator owns are refused in the condition SpecAccepted.
+	// Those that the operator owns are refused, as is a name in two spellings.
 	// A parameter that needs a restart takes effect at the next restart of each
 	// instance; the condition UpToDate names those that wait for one.
 	Parameters map[string]postgresv1.ParameterValue `json:"parameters,omitempty"`
