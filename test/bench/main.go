@@ -28,6 +28,7 @@ func run(ctx context.Context, args []string) error {
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
 	rounds := set.Int("rounds", 5, "how often to create a cluster, after one round that is not counted")
 	clusters := set.Int("clusters", 10, "how many clusters of one instance the operator has while its memory is read")
+	takeovers := set.Int("takeovers", 5, "how often to kill, and to stop, the operator's leader")
 	if err := set.Parse(args); err != nil {
 		return err
 	}
@@ -36,10 +37,15 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer b.cleanUp()
-	if err := b.measureStart(ctx, *rounds); err != nil {
+	if *rounds > 0 {
+		if err := b.measureStart(ctx, *rounds); err != nil {
+			return err
+		}
+	}
+	if err := b.measureMemory(ctx, *clusters); err != nil {
 		return err
 	}
-	return b.measureMemory(ctx, *clusters)
+	return b.measureTakeover(ctx, *takeovers)
 }
 
 // printSpread prints the smallest, the median and the largest figure.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,29 +44,28 @@ func (b *bench) printOperatorMemory(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list the operator's pods: %w", err)
 	}
+	leader, err := b.leader(ctx)
+	if err != nil {
+		return err
+	}
 	for _, pod := range pods.Items {
-		fmt.Printf("  %-34s %s\n", "operator, VmRSS", processMemory(string(pod.UID)))
+		what := map[bool]string{true: "operator that leads, VmRSS", false: "operator that stands by, VmRSS"}[pod.Name == leader]
+		fmt.Printf("  %-34s %s\n", what, processMemory(string(pod.UID)))
 	}
 	return nil
 }
 
-// processMemory is the memory of the process whose cgroup bears a pod's UID.
+// processMemory is the memory of the process of an operator's pod.
 func processMemory(podUID string) string {
-	statuses, err := filepath.Glob("/proc/[0-9]*/status")
+	pid, err := operatorProcess(podUID)
 	if err != nil {
 		return err.Error()
 	}
-	for _, status := range statuses {
-		cgroup, err := os.ReadFile(filepath.Join(filepath.Dir(status), "cgroup"))
-		if err != nil || !strings.Contains(string(cgroup), podUID) {
-			continue
-		}
-		text, err := os.ReadFile(status)
-		if err == nil && strings.HasPrefix(string(text), "Name:\tpostgres-operat") {
-			return fmt.Sprintf("%.1f MiB", residentMiB(string(text)))
-		}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return err.Error()
 	}
-	return "unknown: the operator runs on another machine"
+	return fmt.Sprintf("%.1f MiB", residentMiB(string(status)))
 }
 
 func residentMiB(status string) float64 {

@@ -50,11 +50,16 @@ func TestB09OperatorAwayAndBack(t *testing.T) {
 	wantSameLives(t, f, c, before, "after the operator is back")
 
 	// A newer operator would give new pods another agent; those that run keep
-	// theirs until they are replaced for another reason.
+	// theirs until they restart for another reason, or somebody asks for it.
+	newer := ""
 	f.RestartOperator(func(template *corev1.PodTemplateSpec) {
 		for i, env := range template.Spec.Containers[0].Env {
 			if env.Name == "OPERATOR_IMAGE" {
-				template.Spec.Containers[0].Env[i].Value += "-newer"
+				newer = env.Value + "-newer"
+				template.Spec.Containers[0].Env[i].Value = newer
+				if framework.IsLocal() {
+					f.TagImage(env.Value, newer)
+				}
 			}
 		}
 	})
@@ -63,6 +68,21 @@ func TestB09OperatorAwayAndBack(t *testing.T) {
 	c.Edit(framework.Parameter("work_mem", "7MB")) // it is at work
 	c.AwaitRows(framework.RW, "show work_mem", "7MB")
 	wantSameLives(t, f, c, before, "after the newer operator has worked")
+
+	if !framework.IsLocal() {
+		return // there is no such image to restart with
+	}
+	f.Kubectl("annotate", "pg/alone", v1.RestartAnnotation+"=newer")
+	f.Await(framework.Patience, "the agents come from the newer operator's image", func(context.Context) error {
+		for name, pod := range c.Pods() {
+			if image := pod.Spec.InitContainers[0].Image; image != newer {
+				return fmt.Errorf("the agent of %s comes from %s", name, image)
+			}
+		}
+		return framework.Want("the request", c.Live().Annotations[v1.RestartAnnotation], "")
+	})
+	c.AwaitReady()
+	c.AwaitRows(framework.RO, "select count(distinct n) from kept", "2")
 }
 
 // lives says of each instance which pod, container and server it is.
