@@ -189,10 +189,13 @@ func (o *operator) lookAfterClusters(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.metrics.WatchClusters(c.Clusters()); err != nil {
-		return fmt.Errorf("count clusters: %w", err)
+	forget, err := o.metrics.WatchClusters(c.Clusters())
+	if err != nil {
+		return err
 	}
+	defer forget()
 	o.controller.Store(c)
+	defer o.controller.Store(nil)
 	return c.Run(ctx)
 }
 

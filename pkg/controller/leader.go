@@ -27,9 +27,12 @@ const (
 	stopTimeout = 3 * time.Second
 )
 
-// errLostLease ends a process that led: to begin anew is the one way to be
-// sure that nothing of it goes on.
-var errLostLease = errors.New("the leader's Lease is lost")
+var (
+	errLostLease = errors.New("the leader's Lease is lost")
+	// errGoesOn ends the process: it is the one way left to be sure that the
+	// work ends.
+	errGoesOn = errors.New("the leader's Lease is lost, and its work does not end")
+)
 
 // Contest is the contest of an operator's replicas for who leads.
 type Contest struct {
@@ -45,11 +48,21 @@ type Contest struct {
 	elector atomic.Pointer[leaderelection.LeaderElector]
 }
 
-// Run waits until this process leads, works, and returns what the work
-// returned. When ctx ends, the work is asked to end, and only then the Lease is
-// released, so that no other leader works beside it. When the Lease is lost,
-// Run returns an error.
+// Run works while this process leads, until ctx ends or the work fails. When
+// ctx ends, the work is asked to end, and the Lease is released after it has,
+// so that no other leader works beside it. When the Lease is lost, the work is
+// cancelled, and begins anew when this process leads again.
 func (c *Contest) Run(ctx context.Context, work func(context.Context) error) error {
+	for {
+		err := c.leadOnce(ctx, work)
+		if !errors.Is(err, errLostLease) || ctx.Err() != nil {
+			return err
+		}
+		c.Log.WithError(err).Warn("contending again")
+	}
+}
+
+func (c *Contest) leadOnce(ctx context.Context, work func(context.Context) error) error {
 	contest, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	turn := make(chan context.Context, 1)
@@ -80,6 +93,9 @@ func (c *Contest) Run(ctx context.Context, work func(context.Context) error) err
 	}
 	leave()
 	<-left
+	if errors.Is(err, errLostLease) || errors.Is(err, errGoesOn) {
+		return err // it is not ours, or can't be reached
+	}
 	return errors.Join(err, c.release(contest))
 }
 
@@ -99,9 +115,10 @@ func (c *Contest) workWhile(ctx, led context.Context, work func(context.Context)
 	stop()
 	select {
 	case <-ended:
+		return errLostLease
 	case <-time.After(stopTimeout):
+		return errGoesOn
 	}
-	return errLostLease
 }
 
 // release lets another replica lead at once. The elector could do it, too, but

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"fmt"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
@@ -15,17 +17,21 @@ type clusters struct {
 	byPhase, wanted, ready, sound *prometheus.Desc
 }
 
-// WatchClusters counts the clusters that the lister has, from now on.
-func (m *Metrics) WatchClusters(lister postgreslisters.PostgresClusterLister) error {
+// WatchClusters counts the clusters that the lister has, until stop is called.
+func (m *Metrics) WatchClusters(lister postgreslisters.PostgresClusterLister) (stop func(), err error) {
 	perCluster := []string{"namespace", "name"}
-	return m.registry.Register(&clusters{
+	c := &clusters{
 		lister:  lister,
 		byPhase: prometheus.NewDesc("pgop_clusters", "Number of PostgresClusters, by phase.", []string{"phase"}, nil),
 		wanted:  prometheus.NewDesc("pgop_cluster_instances_wanted", "Instances that the spec asks for.", perCluster, nil),
 		ready:   prometheus.NewDesc("pgop_cluster_instances_ready", "Instances that serve.", perCluster, nil),
 		sound: prometheus.NewDesc("pgop_cluster_condition", "1 while the condition is True, else 0.",
 			append(perCluster, "condition"), nil),
-	})
+	}
+	if err := m.registry.Register(c); err != nil {
+		return nil, fmt.Errorf("count clusters: %w", err)
+	}
+	return func() { m.registry.Unregister(c) }, nil
 }
 
 var phases = []v1.Phase{v1.PhaseCreating, v1.PhaseHealthy, v1.PhaseProgressing, v1.PhaseDegraded, v1.PhaseUnavailable, v1.PhaseInvalid}

@@ -24,7 +24,8 @@ import (
 func TestMetrics(t *testing.T) {
 	m := New("1.2.3")
 	clusters := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	if err := m.WatchClusters(postgreslisters.NewPostgresClusterLister(clusters)); err != nil {
+	forget, err := m.WatchClusters(postgreslisters.NewPostgresClusterLister(clusters))
+	if err != nil {
 		t.Fatal(err)
 	}
 	shop, other := healthy("shop"), healthy("other")
@@ -77,6 +78,10 @@ func TestMetrics(t *testing.T) {
 	text = scrape(t, m)
 	if strings.Contains(text, `name="shop"`) || !strings.Contains(text, `name="other"`) {
 		t.Errorf("series of a cluster outlive it, or go with another:\n%s", text)
+	}
+	forget() // the caches of one who leads no more are out of date
+	if text := scrape(t, m); strings.Contains(text, "pgop_clusters") {
+		t.Errorf("clusters are counted for ever:\n%s", text)
 	}
 	if !strings.Contains(text, "\npgop_leader 0") {
 		t.Error("who leads no more still says so")

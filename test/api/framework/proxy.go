@@ -307,3 +307,15 @@ func Total(counts map[string]int) int {
 
 // Writes counts the requests that change something.
 func Writes(requests []Request) map[string]int { return Count(requests, Request.IsWrite) }
+
+// StartProxy starts a proxy of its own, and returns how to reach the API server
+// through it.
+func (f *Framework) StartProxy() (*Proxy, *rest.Config) {
+	f.T.Helper()
+	p, err := startProxy(f.Config)
+	if err != nil {
+		f.T.Fatal(err)
+	}
+	f.T.Cleanup(p.close)
+	return p, p.config()
+}

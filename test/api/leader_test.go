@@ -1,0 +1,134 @@
+//go:build e2e
+
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/pgop/postgres-operator/pkg/controller"
+	"github.com/pgop/postgres-operator/test/api/framework"
+)
+
+// B-19: of two replicas one works at a time, whatever happens. One that stops
+// hands over after its work has ended, and not before. One that is cut off ends
+// its work before the other begins, and stands by when it is back.
+func TestB19OneReplicaWorksAtATime(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	floor := &floor{t: t}
+	first, second := newReplica(t, f, floor, "first"), newReplica(t, f, floor, "second")
+
+	first.start()
+	f.Await("the first works", floor.worker("first"))
+	second.start()
+	f.Hold(2*time.Second, "the second stands by", floor.worker("first"))
+
+	first.holdWork() // its passes take their time to end
+	first.cancel()
+	f.Hold(3*time.Second, "the first still works", floor.worker("first"))
+	first.letGo()
+	f.Await("the second works", floor.worker("second"))
+	<-first.ended
+
+	third := newReplica(t, f, floor, "third")
+	third.start()
+	second.proxy.Refuse(true)
+	f.Await("the third works, and the second has ended before", floor.worker("third"))
+	second.proxy.Refuse(false)
+	f.Hold(3*time.Second, "the second stands by", floor.worker("third"))
+	third.cancel()
+	f.Await("the second works again", floor.worker("second"))
+}
+
+// floor is where replicas work. It must never see two.
+type floor struct {
+	t  *testing.T
+	mu sync.Mutex
+	at string
+}
+
+func (f *floor) enter(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.at != "" {
+		f.t.Errorf("%s begins to work while %s works", name, f.at)
+	}
+	f.at = name
+}
+
+func (f *floor) leave(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.at == name {
+		f.at = ""
+	}
+}
+
+func (f *floor) worker(name string) func(context.Context) error {
+	return func(context.Context) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return framework.Want("who works", f.at, name)
+	}
+}
+
+type replica struct {
+	proxy   *framework.Proxy
+	contest *controller.Contest
+	floor   *floor
+	ctx     context.Context
+	cancel  context.CancelFunc
+	ended   chan struct{}
+	mayEnd  chan struct{}
+}
+
+func newReplica(t *testing.T, f *framework.Framework, floor *floor, name string) *replica {
+	t.Helper()
+	proxy, config := f.StartProxy()
+	leases, err := coordinationclient.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	r := &replica{proxy: proxy, floor: floor, ended: make(chan struct{}), mayEnd: make(chan struct{})}
+	close(r.mayEnd)
+	r.contest = &controller.Contest{
+		Leases: leases, Namespace: f.Namespace, Name: "postgres-operator", Identity: name,
+		Log: logrus.NewEntry(log), Leads: func(bool) {},
+	}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		r.cancel()
+		<-r.ended
+	})
+	return r
+}
+
+func (r *replica) start() {
+	go func() {
+		defer close(r.ended)
+		err := r.contest.Run(r.ctx, func(ctx context.Context) error {
+			r.floor.enter(r.contest.Identity)
+			defer r.floor.leave(r.contest.Identity)
+			<-ctx.Done()
+			<-r.mayEnd
+			return nil
+		})
+		if err != nil && !errors.Is(err, context.Canceled) {
+			r.floor.t.Errorf("%s: %v", r.contest.Identity, err)
+		}
+	}()
+}
+
+// holdWork lets the work go on after it was asked to end, until letGo.
+func (r *replica) holdWork() { r.mayEnd = make(chan struct{}) }
+func (r *replica) letGo()    { close(r.mayEnd) }
