@@ -3,16 +3,11 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/test/e2e/framework"
 )
 
@@ -120,18 +115,18 @@ func TestBrokenManifestsAreRefusedByFieldName(t *testing.T) {
 	t.Parallel()
 	f := framework.New(t)
 	for name, test := range map[string]struct{ patch, field string }{
-		"no version":             {`{"spec": {"storage": {"size": "1Gi"}, "postgres": {}}}`, "spec.postgres.version"},
-		"unknown version":        {`{"spec": {"storage": {"size": "1Gi"}, "postgres": {"version": 9}}}`, "spec.postgres.version"},
-		"no storage":             {`{"spec": {"postgres": {"version": 17}}}`, "spec.storage"},
-		"no size":                {`{"spec": {"storage": {}, "postgres": {"version": 17}}}`, "spec.storage.size"},
-		"tiny size":              {`{"spec": {"storage": {"size": "1Mi"}, "postgres": {"version": 17}}}`, "spec.storage.size"},
-		"size that is no number": {`{"spec": {"storage": {"size": "big"}, "postgres": {"version": 17}}}`, "spec.storage.size"},
-		"no instances at all":    {`{"spec": {"instances": -1, "storage": {"size": "1Gi"}, "postgres": {"version": 17}}}`, "spec.instances"},
-		"unknown retain":         {`{"spec": {"storage": {"size": "1Gi", "retain": "Never"}, "postgres": {"version": 17}}}`, "spec.storage.retain"},
-		"parameter one level up": {`{"spec": {"storage": {"size": "1Gi"}, "postgres": {"version": 17, "max_connections": 5}}}`, "spec.postgres.max_connections"},
-		"a field of the future":  {`{"spec": {"storage": {"size": "1Gi"}, "postgres": {"version": 17}, "backup": {}}}`, "spec.backup"},
-		"a reserved owner":       {`{"spec": {"storage": {"size": "1Gi"}, "postgres": {"version": 17}, "bootstrap": {"initdb": {"owner": "postgres"}}}}`, "spec.bootstrap.initdb.owner"},
-		"white space in image":   {`{"spec": {"storage": {"size": "1Gi"}, "postgres": {"version": 17, "image": "a b"}}}`, "spec.postgres.image"},
+		"no version":               {`{"spec": {"storage": {"size": "1Gi"}, "postgres": {}}}`, "spec.postgres.version"},
+		"unknown version":          {`{"spec": {"storage": {"size": "1Gi"}, "postgres": {"version": 9}}}`, "spec.postgres.version"},
+		"no storage":               {`{"spec": {"postgres": {"version": 17}}}`, "spec.storage"},
+		"no size":                  {`{"spec": {"storage": {}, "postgres": {"version": 17}}}`, "spec.storage.size"},
+		"tiny size":                {`{"spec": {"storage": {"size": "1Mi"}, "postgres": {"version": 17}}}`, "spec.storage.size"},
+		"size that is no number":   {`{"spec": {"storage": {"size": "big"}, "postgres": {"version": 17}}}`, "spec.storage.size"},
+		"no instances at all":      {`{"spec": {"instances": -1, "storage": {"size": "1Gi"}, "postgres": {"version": 17}}}`, "spec.instances"},
+		"unknown retain":           {`{"spec": {"storage": {"size": "1Gi", "retain": "Never"}, "postgres": {"version": 17}}}`, "spec.storage.retain"},
+		"A-06: one level too high": {`{"spec": {"storage": {"size": "1Gi"}, "postgres": {"version": 17, "max_connections": 5}}}`, "spec.postgres.max_connections"},
+		"a field of the future":    {`{"spec": {"storage": {"size": "1Gi"}, "postgres": {"version": 17}, "backup": {}}}`, "spec.backup"},
+		"a reserved owner":         {`{"spec": {"storage": {"size": "1Gi"}, "postgres": {"version": 17}, "bootstrap": {"initdb": {"owner": "postgres"}}}}`, "spec.bootstrap.initdb.owner"},
+		"white space in image":     {`{"spec": {"storage": {"size": "1Gi"}, "postgres": {"version": 17, "image": "a b"}}}`, "spec.postgres.image"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			manifest := `{"apiVersion": "pgop.dev/v1", "kind": "PostgresCluster", "metadata": {"name": "broken"}, ` + test.patch[1:]
@@ -150,39 +145,6 @@ func TestBrokenManifestsAreRefusedByFieldName(t *testing.T) {
 			t.Errorf("refusal: %v", err)
 		}
 	})
-}
-
-// A spec that the operator refuses leaves what runs as it is, says which key is
-// to blame, and once corrected is forgotten.
-func TestA27OwnedParametersAreRefusedAndConfigurationKept(t *testing.T) {
-	t.Parallel()
-	f := framework.New(t)
-	c := f.Create("owned", framework.Parameter("work_mem", "5MB"))
-	c.AwaitReady()
-	pod := c.Pod("owned-1")
-
-	c.Edit(framework.Parameter("work_mem", "6MB"), framework.Parameter("listen_addresses", "localhost"), framework.Parameter("Port", "1"))
-	message := c.AwaitCondition(v1.ConditionSpecAccepted, metav1.ConditionFalse, "parameters[listen_addresses]", "parameters[Port]")
-	t.Logf("SpecAccepted says: %s", message)
-	if phase := c.Live().Status.Phase; phase != v1.PhaseInvalid {
-		t.Errorf("the phase is %s", phase)
-	}
-	f.Hold(3*time.Second, "the server keeps its configuration", func(ctx context.Context) error {
-		got, err := c.TrySQL(ctx, framework.RW, "show work_mem; show listen_addresses")
-		if err != nil {
-			return err
-		}
-		return framework.Want("work_mem, listen_addresses", got, "5MB\n*")
-	})
-	c.Edit(func(c *v1.PostgresCluster) {
-		delete(c.Spec.Postgres.Parameters, "listen_addresses")
-		delete(c.Spec.Postgres.Parameters, "Port")
-	})
-	c.AwaitReady()
-	c.AwaitRows(framework.RW, "show work_mem", "6MB")
-	if now := c.Pod("owned-1"); now.UID != pod.UID || now.Status.ContainerStatuses[0].RestartCount != 0 {
-		t.Errorf("the pod was restarted")
-	}
 }
 
 // Every optional block may be left out, be null or be empty.

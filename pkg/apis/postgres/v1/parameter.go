@@ -9,14 +9,15 @@ import (
 )
 
 // ParameterValue is the value of a server parameter as people write it in
-// YAML: a string, a number or a boolean. It keeps whatever JSON the API server
-// let through, so decoding never fails; Text says what it means, or why it
-// means nothing. Null, which is what a key without a value is in YAML, is let
-// through, too, so that it is refused instead of dropped.
+// YAML: a string, a number or a boolean.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 // +kubebuilder:validation:Type=""
 type ParameterValue struct {
+	// raw is whatever JSON the API server let through, so decoding never fails;
+	// Text says what it means, or why it means nothing. Null, which is what a key
+	// without a value is in YAML, is let through, too, so that it is refused
+	// instead of dropped.
 	raw string `json:"-"`
 }
 
