@@ -246,7 +246,7 @@ huge pages where ` + "`huge_pages`" + ` is not off.
 
 ## Parameters that the operator sets unless you do
 
-Sizes depend on ` + "`spec.storage.size`" + `; these are for 20Gi.
+Sizes depend on that of the volumes; these are for 20Gi.
 
 | parameter | value |
 |---|---|

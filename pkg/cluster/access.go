@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	corev1 "k8s.io/api/core/v1"
+
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/pki"
 	"github.com/pgop/postgres-operator/pkg/specs"
@@ -98,7 +100,7 @@ func ensureConfiguration(o Observation, p *Plan) {
 	if o.Lease == nil {
 		p.create(specs.NewLease(o.Cluster), "", "")
 	}
-	config := specs.Configuration{SystemID: id, Members: p.Members, Initialiser: initialiser(o, p)}
+	config := specs.Configuration{SystemID: id, Members: p.Members, Initialiser: initialiser(o, p), VolumeSize: smallestVolume(o)}
 	if p.SpecError != "" {
 		if o.ConfigMap == nil {
 			return
@@ -137,6 +139,18 @@ func ensureDisruptionBudget(o Observation, p *Plan) {
 			p.update(repaired)
 		}
 	}
+}
+
+// smallestVolume is the size, in bytes, that every data volume has. As long as
+// one is smaller than the spec asks, WAL must not take the room that is to come.
+func smallestVolume(o Observation) int64 {
+	smallest := o.Cluster.Spec.Storage.Size
+	for _, i := range provisioned(o) {
+		if capacity, known := i.Volume.Status.Capacity[corev1.ResourceStorage]; known && capacity.Cmp(smallest) < 0 {
+			smallest = capacity
+		}
+	}
+	return smallest.Value()
 }
 
 // ensureServices keeps the Services, and the slice that the primary's agent

@@ -1,6 +1,7 @@
 package specs
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +24,9 @@ type Configuration struct {
 	Members []string
 	// Initialiser may run initdb; empty: nobody.
 	Initialiser string
+	// VolumeSize is the size, in bytes, that every data volume has; 0: as the
+	// spec asks.
+	VolumeSize int64
 }
 
 // CheckConfiguration says what in the server's configuration the operator
@@ -46,7 +50,7 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 	if err != nil {
 		return nil, err
 	}
-	all := postgres.Merge(postgres.Defaults(c.Spec.Storage.Size.Value()), asked)
+	all := postgres.Merge(postgres.Defaults(cmp.Or(config.VolumeSize, c.Spec.Storage.Size.Value())), asked)
 	initdb := c.Spec.Bootstrap.Initdb
 	text, err := json.MarshalIndent(instanceapi.Config{
 		Cluster:  c.Name,
