@@ -10,8 +10,13 @@ import (
 
 // ensureAccess keeps the pods' ServiceAccount and what it may do.
 func ensureAccess(o Observation, p *Plan) {
-	if o.ServiceAccount == nil {
-		p.create(specs.InstanceServiceAccount(o.Cluster), "", "")
+	switch want := specs.InstanceServiceAccount(o.Cluster); {
+	case o.ServiceAccount == nil:
+		p.create(want, "", "")
+	default:
+		if repaired := specs.RepairServiceAccount(o.ServiceAccount, want); repaired != nil {
+			p.update(repaired)
+		}
 	}
 	switch want := specs.InstanceRole(o.Cluster); {
 	case o.Role == nil:
@@ -97,8 +102,10 @@ func authority(o Observation) (pki.Pair, bool) {
 // who is a member.
 func ensureConfiguration(o Observation, p *Plan) {
 	id, _ := o.systemID()
-	if o.Lease == nil {
-		p.create(specs.NewLease(o.Cluster), "", "")
+	if want := specs.NewLease(o.Cluster); o.Lease == nil {
+		p.create(want, "", "")
+	} else if repaired := specs.RepairLease(o.Lease, want); repaired != nil {
+		p.update(repaired)
 	}
 	config := specs.Configuration{SystemID: id, Members: p.Members, Initialiser: initialiser(o, p), VolumeSize: smallestVolume(o)}
 	if p.SpecError != "" {

@@ -51,7 +51,7 @@ var rules = []func(Observation, *Plan){
 	restartInstances,
 	ensureVolumes,
 	ensurePods,
-	labelRoles,
+	labelPods,
 }
 
 // isSettled says whether the cluster is as asked, as far as it was seen.

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -106,19 +105,16 @@ func creationNote(o Observation, i Instance) string {
 	return fmt.Sprintf("created pod %s on its volume", i.Name)
 }
 
-// labelRoles makes each pod's role label say what its agent says, so that the
-// ro Service finds the replicas. A pod of which nothing is known keeps its
-// label; its readiness decides.
-func labelRoles(o Observation, p *Plan) {
+// labelPods keeps the labels by which Services find the pods: the role's says
+// what the agent says. A pod of which nothing is known keeps its role; its
+// readiness decides.
+func labelPods(o Observation, p *Plan) {
 	for _, i := range o.Instances {
 		if i.Pod == nil || i.podIsLeaving() {
 			continue
 		}
-		if role := roleOf(o, i); role != instanceapi.RoleNone && i.Pod.Labels[specs.RoleLabel] != string(role) {
-			labelled := i.Pod.DeepCopy()
-			labelled.Labels = maps.Clone(i.Pod.Labels)
-			labelled.Labels[specs.RoleLabel] = string(role)
-			p.update(labelled)
+		if repaired := specs.RepairPodLabels(i.Pod, o.Cluster, string(roleOf(o, i))); repaired != nil {
+			p.update(repaired)
 		}
 	}
 }

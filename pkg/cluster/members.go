@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
@@ -78,6 +79,19 @@ func removeInstances(o Observation, p *Plan) {
 		}
 		if secret := o.Secrets[specs.TLSSecret(i.Name)]; secret != nil {
 			p.delete(secret, "", "")
+		}
+	}
+	removeLeftoverSecrets(o, p)
+}
+
+// removeLeftoverSecrets deletes what was made for an instance of which neither
+// pod nor volume came to be, since the spec was edited again at once.
+func removeLeftoverSecrets(o Observation, p *Plan) {
+	for _, name := range slices.Sorted(maps.Keys(o.Secrets)) {
+		instance, ofInstance := o.Secrets[name].Labels[specs.InstanceLabel]
+		i := find(o, instance)
+		if ofInstance && name == specs.TLSSecret(instance) && i.Pod == nil && i.Volume == nil && !slices.Contains(p.Members, instance) {
+			p.delete(o.Secrets[name], "", "")
 		}
 	}
 }

@@ -3,6 +3,7 @@ package specs
 import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
@@ -33,13 +34,15 @@ func addressType(rw *corev1.Service) discoveryv1.AddressType {
 	return discoveryv1.AddressTypeIPv4
 }
 
-// RepairEndpointSlice returns live with the labels that lead the Service to it,
-// or nil if it has them. Its endpoints are the agent's.
+// RepairEndpointSlice returns live with the labels that lead the Service to it
+// and with the port of want, or nil if it has them. Its endpoints are the
+// agent's.
 func RepairEndpointSlice(live, want *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	if hasLabels(live.Labels, want.Labels) {
+	if hasLabels(live.Labels, want.Labels) && equality.Semantic.DeepEqual(live.Ports, want.Ports) {
 		return nil
 	}
 	repaired := live.DeepCopy()
 	repaired.Labels = withLabels(live.Labels, want.Labels)
+	repaired.Ports = want.Ports
 	return repaired
 }

@@ -11,3 +11,14 @@ import (
 func NewLease(c *v1.PostgresCluster) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: objectMeta(c, Lease(c.Name))}
 }
+
+// RepairLease returns live with the labels of want, or nil if it has them. All
+// else in it is the agents'.
+func RepairLease(live, want *coordinationv1.Lease) *coordinationv1.Lease {
+	if hasLabels(live.Labels, want.Labels) {
+		return nil
+	}
+	repaired := live.DeepCopy()
+	repaired.Labels = withLabels(live.Labels, want.Labels)
+	return repaired
+}

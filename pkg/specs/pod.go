@@ -87,6 +87,22 @@ func Pod(c *v1.PostgresCluster, instance, operatorImage string) *corev1.Pod {
 	return pod
 }
 
+// RepairPodLabels returns live with the operator's labels, and with the role if
+// one is given, or nil if it has them. The user's own labels are of the
+// template: they change when the pod is replaced.
+func RepairPodLabels(live *corev1.Pod, c *v1.PostgresCluster, role string) *corev1.Pod {
+	want := instanceLabels(c, live.Name)
+	if role != "" {
+		want[RoleLabel] = role
+	}
+	if hasLabels(live.Labels, want) {
+		return nil
+	}
+	repaired := live.DeepCopy()
+	repaired.Labels = withLabels(live.Labels, want)
+	return repaired
+}
+
 // templateOf is the part of pod whose change means that the instance must
 // restart. The operator's own image is left out: a new operator restarts no
 // server by itself.

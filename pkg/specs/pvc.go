@@ -42,7 +42,7 @@ func volumeOwners(c *v1.PostgresCluster) []metav1.OwnerReference {
 	return []metav1.OwnerReference{OwnerOf(c)}
 }
 
-// RepairVolume returns live with the owner that spec.storage.retain asks for
+// RepairVolume returns live with its labels, with the owner that spec.storage.retain asks for
 // and with a request of at least spec.storage.size, or nil if it has both. A
 // request is never lowered, and never raised before there is a volume to grow. With adopt, a
 // volume of an earlier cluster becomes one of this cluster.
@@ -62,6 +62,10 @@ func RepairVolume(live *corev1.PersistentVolumeClaim, c *v1.PostgresCluster, ado
 			return r.Kind == v1.ClusterKind
 		})
 		repaired.OwnerReferences = append(repaired.OwnerReferences, volumeOwners(c)...)
+		changed = true
+	}
+	if labels := instanceLabels(c, live.Name); !hasLabels(live.Labels, labels) {
+		repaired.Labels = withLabels(live.Labels, labels)
 		changed = true
 	}
 	if !changed {

@@ -63,6 +63,18 @@ func InstanceRoleBinding(c *v1.PostgresCluster) *rbacv1.RoleBinding {
 	}
 }
 
+// RepairServiceAccount returns live with the labels of want and no token of its
+// own accord, or nil if it is so.
+func RepairServiceAccount(live, want *corev1.ServiceAccount) *corev1.ServiceAccount {
+	if hasLabels(live.Labels, want.Labels) && equality.Semantic.DeepEqual(live.AutomountServiceAccountToken, want.AutomountServiceAccountToken) {
+		return nil
+	}
+	repaired := live.DeepCopy()
+	repaired.Labels = withLabels(live.Labels, want.Labels)
+	repaired.AutomountServiceAccountToken = want.AutomountServiceAccountToken
+	return repaired
+}
+
 // RepairRole returns live with the rules of want, or nil if it has them.
 func RepairRole(live, want *rbacv1.Role) *rbacv1.Role {
 	if equality.Semantic.DeepEqual(live.Rules, want.Rules) && hasLabels(live.Labels, want.Labels) {
