@@ -84,8 +84,8 @@ func wantSamePods(f *framework.Framework, uids map[string]string) {
 	}
 }
 
-// wantQuiet waits until the operators have stopped writing, and checks that they
-// go on so.
+// wantQuiet waits until the operators write nothing for some seconds. Operators
+// that undo each other's work never come to that.
 func wantQuiet(f *framework.Framework, ops ...*framework.Operator) {
 	f.T.Helper()
 	writes := func(window time.Duration) string {
@@ -103,9 +103,6 @@ func wantQuiet(f *framework.Framework, ops ...*framework.Operator) {
 		return fmt.Sprint(all)
 	}
 	f.Await("the operators come to rest", func(context.Context) error {
-		return framework.Want("what they wrote in a second", writes(time.Second), "map[]")
+		return framework.Want("what they wrote in 4 s", writes(4*time.Second), "map[]")
 	})
-	if got := writes(4 * time.Second); got != "map[]" {
-		f.T.Errorf("at rest the operators wrote %s", got)
-	}
 }

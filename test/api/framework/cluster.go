@@ -227,3 +227,17 @@ func (c *Cluster) Messages(ctx context.Context) ([]string, error) {
 }
 
 func eventOrder(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) }
+
+// Renew renews a cluster's Lease, as its primary's agent does.
+func (f *Framework) Renew(cluster string) {
+	f.T.Helper()
+	lease, err := f.Kube.CoordinationV1().Leases(f.Namespace).Get(f.ctx(), cluster, metav1.GetOptions{})
+	if err != nil {
+		f.T.Fatal(err)
+	}
+	now := metav1.NowMicro()
+	lease.Spec.RenewTime = &now
+	if _, err := f.Kube.CoordinationV1().Leases(f.Namespace).Update(f.ctx(), lease, metav1.UpdateOptions{}); err != nil {
+		f.T.Fatal(err)
+	}
+}
