@@ -628,7 +628,9 @@ func TestTheTableShowsEverything(t *testing.T) {
 	for name, value := range constants {
 		switch {
 		case strings.HasPrefix(name, "Reason"):
-			mustMatch(t, table, `\b`+value+`\b`)
+			if value != v1.ReasonSchemaOutdated { // no rule's; see TestWhatTheSchemaLosesIsToldOnce
+				mustMatch(t, table, `\b`+value+`\b`)
+			}
 			mustMatch(t, docs, "`"+value+"`")
 		case strings.HasPrefix(name, "Condition"):
 			mustMatch(t, table, `(?m)^  `+value+` +True `)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,6 +69,9 @@ type Loop struct {
 	// then on its way out, as its owner wants, and every further write would be
 	// in vain.
 	namespaceGoes bool
+	// lost is the last status, as text, of which the API server did not keep all,
+	// since its CRD is not this operator's. The same is not written again.
+	lost string
 }
 
 // NewLoop makes the loop of a cluster; Run runs it.
@@ -241,17 +245,38 @@ func (l *Loop) report(ctx context.Context, c *v1.PostgresCluster, status v1.Post
 	if equality.Semantic.DeepEqual(c.Status, status) {
 		return nil
 	}
+	text := textOf(status)
+	if text == l.lost {
+		return nil
+	}
 	updated := c.DeepCopy()
 	updated.Status = status
-	_, err := l.Postgres.PostgresClusters(c.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
+	written, err := l.Postgres.PostgresClusters(c.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil // deleted meanwhile
 	case err != nil:
 		return fmt.Errorf("write status of cluster %s: %w", l.key, err)
 	}
+	l.compareSchemas(c, text, textOf(written.Status))
 	l.announce(c, c.Status.Conditions, status.Conditions)
 	return nil
+}
+
+// compareSchemas tells, once, which fields of the status the API server does
+// not keep.
+func (l *Loop) compareSchemas(c *v1.PostgresCluster, sent, kept string) {
+	if sent == kept {
+		l.lost = ""
+		return
+	}
+	if l.lost == "" {
+		note := fmt.Sprintf("the API server does not know %s: its CustomResourceDefinition is older than this operator. Clusters are looked after; apply the CRD of this version, or let the operator install it (--create-crd)",
+			strings.Join(missingFields(sent, kept), ", "))
+		l.log.Warn(note)
+		l.Events.Eventf(c, nil, corev1.EventTypeWarning, v1.ReasonSchemaOutdated, "WriteStatus", "%s", note)
+	}
+	l.lost = sent
 }
 
 // announce makes an event of each condition whose answer or reason changed, but

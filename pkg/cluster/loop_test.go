@@ -308,3 +308,25 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		}
 	}
 }
+
+// B-24: an API server whose CRD lacks fields drops them from the status. That is
+// told once, and what can't be kept is not written for ever.
+func TestWhatTheSchemaLosesIsToldOnce(t *testing.T) {
+	b := newBench(t)
+	b.postgres.PrependReactor("update", "postgresclusters", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		kept := action.(clienttesting.UpdateAction).GetObject().(*v1.PostgresCluster).DeepCopy()
+		kept.Status.Members, kept.Status.Selector = nil, ""
+		b.see(kept)
+		return true, kept, nil
+	})
+	for range 3 {
+		b.once(context.Background())
+	}
+	if n := b.statusWrites(); n != 1 {
+		t.Errorf("the status was written %d times", n)
+	}
+	want := []string{"the API server does not know status.members, status.selector: its CustomResourceDefinition is older than this operator. Clusters are looked after; apply the CRD of this version, or let the operator install it (--create-crd)"}
+	if diff := cmp.Diff(want, b.warnings()); diff != "" {
+		t.Error(diff)
+	}
+}

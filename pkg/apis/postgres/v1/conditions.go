@@ -83,4 +83,5 @@ const (
 	ReasonInstanceRemoved      = "InstanceRemoved"
 	ReasonInstanceReplaced     = "InstanceReplaced"
 	ReasonClusterCreated       = "ClusterCreated"
+	ReasonSchemaOutdated       = "SchemaOutdated"
 )
