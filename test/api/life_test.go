@@ -89,7 +89,7 @@ func TestB05DeletedAndCreatedAgainWhileTheOperatorIsDown(t *testing.T) {
 	c.Delete()
 	c = f.Create("shop", framework.Instances(2))
 
-	op = f.StartOperator()
+	f.StartOperator()
 	c.AwaitCondition(v1.ConditionReady, metav1.ConditionFalse, "does not belong to this cluster")
 	for key, o := range f.MustObjects() {
 		if was := old[key]; was != nil && (was.GetUID() != o.GetUID() || was.GetDeletionTimestamp() == nil && o.GetDeletionTimestamp() != nil) {
