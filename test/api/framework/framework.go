@@ -30,7 +30,7 @@ import (
 )
 
 // Patience is enough for whatever an operator does by itself on a busy machine.
-const Patience = time.Minute
+const Patience = 2 * time.Minute
 
 // Clients are the test's own: administrators that talk to the API server
 // directly.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -63,6 +64,9 @@ type Kubelet struct {
 // NoSuchClass is a storage class of which nobody provisions volumes.
 const NoSuchClass = "no-such-class"
 
+// settle lets changes that come together be seen together.
+const settle = 20 * time.Millisecond
+
 // tick is how often a Kubelet looks although nothing has woken it.
 const tick = 250 * time.Millisecond
 
@@ -104,6 +108,7 @@ func (k *Kubelet) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-k.wake:
+			time.Sleep(settle)
 		case <-ticker.C:
 		}
 	}
@@ -337,7 +342,7 @@ func (k *Kubelet) runPod(ctx context.Context, pod *corev1.Pod) error {
 func (k *Kubelet) setStatus(ctx context.Context, pod *corev1.Pod, change func(*corev1.PodStatus)) error {
 	changed := pod.DeepCopy()
 	change(&changed.Status)
-	if fmt.Sprint(changed.Status) == fmt.Sprint(pod.Status) {
+	if equality.Semantic.DeepEqual(changed.Status, pod.Status) {
 		return nil
 	}
 	if _, err := k.f.Kube.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{}); err != nil {

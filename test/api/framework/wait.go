@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-const pollEvery = 50 * time.Millisecond
+const pollEvery = 200 * time.Millisecond
 
 // Await looks until look returns nil, and fails the test with what was last
 // seen if that takes longer than Patience.
