@@ -422,6 +422,7 @@ func TestA23SameSizeInOtherUnits(t *testing.T) {
 	operator := f.StartOperator()
 	c := f.Create("shop", size("1Gi"))
 	c.AwaitReady()
+	wantQuiet(f, operator) // the events of its creation are written
 	mark := operator.Proxy.Mark()
 	for _, units := range []string{"1024Mi", "1073741824"} {
 		c.Edit(size(units))
