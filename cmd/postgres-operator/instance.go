@@ -40,8 +40,8 @@ func parseInstanceFlags(args []string) (instanceFlags, error) {
 	set.IntVar(&o.Major, "major", 0, "major version that the server must have")
 	set.StringVar(&o.Mount, "mount", "/pgdata", "where the data volume is mounted")
 	set.StringVar(&o.RunDir, "run-dir", "/run/postgresql", "directory of the server's socket")
-	set.StringVar(&o.SecretsDir, "secrets-dir", "/pgop/secrets", "directory of the logins app and replication")
-	set.StringVar(&o.TLSDir, "tls-dir", "/pgop/tls", "directory of ca.crt, tls.crt and tls.key")
+	set.StringVar(&o.SecretsDir, "secrets-dir", "/pgop/secrets", "directory of the login app")
+	set.StringVar(&o.TLSDir, "tls-dir", "/pgop/tls", "directory of ca.crt, tls.crt, tls.key, replication.crt and replication.key")
 	set.StringVar(&o.APIListen, "api-listen", ":8443", "address of the API")
 	set.StringVar(&o.ProbeListen, "probe-listen", ":8080", "address of /healthz and /readyz")
 	const mostOfTheGracePeriod = 45 * time.Second

@@ -4,7 +4,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
-	"github.com/pgop/postgres-operator/pkg/pki"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
@@ -34,67 +33,6 @@ func ensureAccess(o Observation, p *Plan) {
 			p.update(repaired)
 		}
 	}
-}
-
-// ensureSecrets keeps the authority, the logins and each instance's
-// certificate. The authority comes first: without it a pass makes no other.
-func ensureSecrets(o Observation, p *Plan) {
-	c := o.Cluster
-	ca, found := authority(o)
-	if !found {
-		made, err := pki.NewAuthority(c.Namespace+"/"+c.Name, o.Now)
-		if err != nil {
-			p.wait("make the certificate authority: %v", err)
-			return
-		}
-		ca = made
-		p.create(specs.NewCASecret(c, ca.Cert, ca.Key), "", "")
-	}
-	ensureLogins(o, p, ca)
-	for _, name := range p.Members {
-		ensureCertificate(o, p, ca, name)
-	}
-}
-
-func ensureLogins(o Observation, p *Plan, ca pki.Pair) {
-	c := o.Cluster
-	if app := o.Secrets[specs.AppSecret(c.Name)]; app == nil {
-		p.create(specs.NewAppSecret(c, specs.NewPassword(), ca.Cert), "", "")
-	} else if repaired := specs.RepairAppSecret(app, c, ca.Cert); repaired != nil {
-		p.update(repaired)
-	}
-	if o.Secrets[specs.ReplicationSecret(c.Name)] == nil {
-		p.create(specs.NewReplicationSecret(c, specs.NewPassword()), "", "")
-	}
-}
-
-func ensureCertificate(o Observation, p *Plan, ca pki.Pair, instance string) {
-	c := o.Cluster
-	hosts := specs.CertificateHosts(c, instance)
-	live := o.Secrets[specs.TLSSecret(instance)]
-	if live != nil && !ca.IsDue(pki.Pair{Cert: live.Data[specs.CertKey], Key: live.Data[specs.KeyKey]}, hosts, o.Now) {
-		return
-	}
-	leaf, err := ca.NewLeaf(instance, hosts, o.Now)
-	if err != nil {
-		p.wait("make the certificate of instance %s: %v", instance, err)
-		return
-	}
-	want := specs.NewTLSSecret(c, instance, ca.Cert, leaf.Cert, leaf.Key)
-	if live == nil {
-		p.create(want, "", "")
-	} else if repaired := specs.RepairTLSSecret(live, want); repaired != nil {
-		p.update(repaired)
-	}
-}
-
-// authority is the cluster's, as its Secret holds it.
-func authority(o Observation) (pki.Pair, bool) {
-	secret := o.Secrets[specs.CASecret(o.Cluster.Name)]
-	if secret == nil {
-		return pki.Pair{}, false
-	}
-	return pki.Pair{Cert: secret.Data[specs.CertKey], Key: secret.Data[specs.KeyKey]}, true
 }
 
 // ensureConfiguration keeps the ConfigMap that the agents follow and makes the

@@ -18,6 +18,7 @@ import (
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	postgresfake "github.com/pgop/postgres-operator/pkg/generated/clientset/versioned/fake"
+	"github.com/pgop/postgres-operator/pkg/pki"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
@@ -34,7 +35,7 @@ func everyObject(c *v1.PostgresCluster) []object {
 		panic(err)
 	}
 	return []object{
-		specs.Pod(c, "shop-1", testImage), specs.Volume(c, "shop-1"), services[0], specs.NewCASecret(c, nil, nil), configMap,
+		specs.Pod(c, "shop-1", testImage), specs.Volume(c, "shop-1"), services[0], specs.NewCASecret(c, pki.Pair{}), configMap,
 		specs.InstanceServiceAccount(c), specs.InstanceRole(c), specs.InstanceRoleBinding(c), specs.NewLease(c),
 		specs.RWEndpointSlice(c, services[0]), specs.DisruptionBudget(c, 3),
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,43 +14,34 @@ import (
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
-// clientLifetime is how long the operator talks to agents with one certificate
-// of its own, which lives far longer.
-const clientLifetime = 24 * time.Hour
-
 // agents asks the agents of one cluster. It keeps a client for each pod, whose
 // certificate must bear the instance's name.
 type agents struct {
-	now func() time.Time
-
 	mu sync.Mutex
-	// madeFrom is the version of the authority's Secret that the clients trust,
-	// and madeAt when they were made.
+	// madeFrom is the version of the operator's Secret that the clients use.
 	madeFrom string
-	madeAt   time.Time
 	clients  map[string]*instanceapi.Client
 	config   *tls.Config
 }
 
-func (a *agents) fetch(ctx context.Context, authority *corev1.Secret, pod *corev1.Pod, host string) (instanceapi.State, error) {
-	client, err := a.clientFor(authority, pod, host)
+func (a *agents) fetch(ctx context.Context, own *corev1.Secret, pod *corev1.Pod, host string) (instanceapi.State, error) {
+	client, err := a.clientFor(own, pod, host)
 	if err != nil {
 		return instanceapi.State{}, err
 	}
 	return client.State(ctx, net.JoinHostPort(pod.Status.PodIP, fmt.Sprint(specs.AgentPort)))
 }
 
-func (a *agents) clientFor(authority *corev1.Secret, pod *corev1.Pod, host string) (*instanceapi.Client, error) {
+func (a *agents) clientFor(own *corev1.Secret, pod *corev1.Pod, host string) (*instanceapi.Client, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if now := a.now(); a.madeFrom != authority.ResourceVersion || now.Sub(a.madeAt) > clientLifetime {
-		ca := pki.Pair{Cert: authority.Data[specs.CertKey], Key: authority.Data[specs.KeyKey]}
-		config, err := ca.ClientConfig(now)
+	if a.madeFrom != own.ResourceVersion {
+		config, err := pki.ClientConfig(specs.CertificateOf(own), own.Data[specs.CAKey])
 		if err != nil {
-			return nil, fmt.Errorf("make the operator's certificate: %w", err)
+			return nil, fmt.Errorf("use the operator's certificate: %w", err)
 		}
 		a.closeAll()
-		a.madeFrom, a.madeAt = authority.ResourceVersion, now
+		a.madeFrom = own.ResourceVersion
 		a.config, a.clients = config, map[string]*instanceapi.Client{}
 	}
 	key := string(pod.UID)

@@ -318,15 +318,52 @@ var analyseCases = []struct {
 			clear(w.objects[kind])
 		}
 	}},
-	{why: "the logins were deleted by hand", change: func(w *world) {
-		w.remove("Secret", "shop-app")
-		w.remove("Secret", "shop-replication")
+	{why: "the login was deleted by hand", change: func(w *world) { w.remove("Secret", "shop-app") }},
+	{why: "the authority was deleted by hand: a new one is made, and nobody is told yet", change: func(w *world) { w.remove("Secret", "shop-ca") }},
+	{why: "the authority was replaced: it is trusted beside the old one", change: func(w *world) { w.replaceCA() }},
+	{why: "the authority was replaced: instances are told to trust both", change: func(w *world) {
+		w.replaceCA()
+		w.catchUp(allKinds...)
+		w.pass()
 	}},
-	{why: "the authority was deleted by hand: all certificates are made anew", change: func(w *world) { w.remove("Secret", "shop-ca") }},
-	{why: "the authority can't be read", change: func(w *world) {
-		change(w, "shop-ca", func(s *corev1.Secret) { s.Data[specs.KeyKey] = []byte("x") })
+	{why: "both authorities are trusted, and one instance has not heard of it: certificates stay", change: func(w *world) {
+		w.replaceCA()
+		w.turn()
+		w.late["shop-3"] = true
+		for range 10 {
+			w.turn()
+		}
 	}},
-	{why: "certificates end soon", change: func(w *world) { w.now = w.now.Add(70 * 24 * time.Hour) }},
+	{why: "both authorities are trusted by all: the new one signs", change: func(w *world) {
+		w.replaceCA()
+		w.turnUntil(v1.ReasonAuthorityInForce)
+	}},
+	{why: "the new authority signs: certificates are made anew", change: func(w *world) {
+		w.replaceCA()
+		w.turnUntil(v1.ReasonAuthorityInForce)
+		w.pass()
+	}},
+	{why: "all certificates are of the new authority: the old one is not trusted any more", change: func(w *world) {
+		w.replaceCA()
+		w.turnUntil(v1.ReasonAuthorityRetired)
+	}},
+	{why: "the authority can't be read: it is put back", change: func(w *world) { w.damage("shop-ca", specs.KeyKey) }},
+	{why: "the authority ends within two years: a new one is made", change: func(w *world) {
+		w.now = w.now.Add(9 * 365 * 24 * time.Hour)
+		w.catchUp(allKinds...)
+		w.pass()
+	}},
+	{why: "certificates end soon: the operator's own is renewed", change: func(w *world) { w.now = w.now.Add(70 * 24 * time.Hour) }},
+	{why: "certificates end soon: the instances' are renewed", change: func(w *world) {
+		w.now = w.now.Add(70 * 24 * time.Hour)
+		w.catchUp(allKinds...)
+		w.pass()
+	}},
+	{why: "an instance's certificates were deleted or damaged by hand", change: func(w *world) {
+		w.remove("Secret", "shop-1-tls")
+		w.damage("shop-2-tls", specs.ReplicationKeyKey)
+		w.damage("shop-3-tls", specs.CAKey)
+	}},
 	{why: "the Lease was deleted by hand", change: func(w *world) { w.remove("Lease", "shop") }},
 	{why: "the record of the reign can't be read", change: func(w *world) {
 		change(w, "shop", func(l *coordinationv1.Lease) { l.Annotations[election.RecordAnnotation] = "{" })
@@ -420,6 +457,16 @@ func TestAnalyse(t *testing.T) {
 func (w *world) turn() {
 	w.turnWithoutAgents()
 	w.agents()
+}
+
+// turnUntil lets everybody take turns until the next pass plans an action with
+// that reason.
+func (w *world) turnUntil(reason string) {
+	isIt := func(a Action) bool { return a.Reason == reason }
+	for !slices.ContainsFunc(Analyse(w.observe()).Actions, isIt) {
+		w.turn()
+		w.catchUp(allKinds...)
+	}
 }
 
 func (w *world) turnWithoutAgents() {
@@ -602,7 +649,7 @@ func differences(path string, before, after any) []string {
 		return lines
 	case cmp.Equal(before, after):
 		return nil
-	case strings.HasPrefix(path, ".data.tls") || strings.HasPrefix(path, ".data.ca"):
+	case strings.HasSuffix(path, ".crt") || strings.HasSuffix(path, ".key"):
 		return []string{path + " = (made anew)"}
 	}
 	text, err := json.Marshal(after)

@@ -81,7 +81,7 @@ func NewLoop(deps Deps, key cache.ObjectName, uid types.UID) *Loop {
 		key:    key,
 		uid:    uid,
 		wake:   make(chan struct{}, 1),
-		agents: &agents{now: deps.Now},
+		agents: &agents{},
 		log:    deps.Log.WithFields(logrus.Fields{"namespace": key.Namespace, "cluster": key.Name}),
 		told:   map[string]bool{},
 	}

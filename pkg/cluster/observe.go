@@ -45,9 +45,10 @@ type Listers struct {
 	Budgets         policylisters.PodDisruptionBudgetLister
 }
 
-// stateFetcher asks the agent of the named instance, at an address, for its state.
+// stateFetcher asks the agent of the named instance, at an address, for its
+// state, by the certificate in the operator's own Secret.
 type stateFetcher interface {
-	fetch(ctx context.Context, authority *corev1.Secret, pod *corev1.Pod, host string) (instanceapi.State, error)
+	fetch(ctx context.Context, own *corev1.Secret, pod *corev1.Pod, host string) (instanceapi.State, error)
 }
 
 // observe gathers what the caches hold of the cluster and asks every agent.
@@ -127,14 +128,14 @@ func (o *Observation) setSparesApart() {
 
 // askAgents fills in the State of every instance, asking all at once.
 func askAgents(ctx context.Context, agents stateFetcher, o Observation) {
-	ca := o.Secrets[specs.CASecret(o.Cluster.Name)]
+	own := o.Secrets[specs.OperatorSecret(o.Cluster.Name)]
 	var all sync.WaitGroup
 	for n := range o.Instances {
 		i := &o.Instances[n]
 		if !mayAnswer(i.Pod) {
 			continue
 		}
-		if ca == nil {
+		if own == nil {
 			i.Unreachable = "the operator has no certificate yet"
 			continue
 		}
@@ -142,7 +143,7 @@ func askAgents(ctx context.Context, agents stateFetcher, o Observation) {
 			ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 			defer cancel()
 			host := specs.InstanceHost(o.Cluster.Name, o.Cluster.Namespace, i.Name)
-			state, err := agents.fetch(ctx, ca, i.Pod, host)
+			state, err := agents.fetch(ctx, own, i.Pod, host)
 			switch {
 			case err != nil:
 				i.Unreachable = whyUnreachable(err)

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -85,45 +86,50 @@ func TestUnreachableAgentsAreDescribedInFixedWords(t *testing.T) {
 	}
 }
 
-// The operator's certificate lives for months; an operator may live for longer.
-func TestAgentsAreAskedWithACertificateThatIsValid(t *testing.T) {
+// A client is kept for as long as the operator's Secret stays as it is.
+func TestAgentsAreAskedWithWhatTheOperatorsSecretHolds(t *testing.T) {
 	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
-	authority := func(version string) *corev1.Secret {
-		ca, err := pki.NewAuthority("db/shop", now)
+	own := func(version string) *corev1.Secret {
+		a, _, err := pki.Authorities{}.Mend("db/shop", pki.Use{}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{ResourceVersion: version},
-			Data:       map[string][]byte{specs.CertKey: ca.Cert, specs.KeyKey: ca.Key},
+		leaf, err := a.NewLeaf(pki.OperatorName, nil, now)
+		if err != nil {
+			t.Fatal(err)
 		}
+		secret := specs.NewOperatorSecret(newWorld(1).cluster, a, leaf)
+		secret.ResourceVersion = version
+		return secret
 	}
-	a := &agents{now: func() time.Time { return now }}
+	a := &agents{}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "pod-1"}}
-	first := authority("1")
-	ask := func(authority *corev1.Secret) any {
-		client, err := a.clientFor(authority, pod, "shop-1")
+	ask := func(own *corev1.Secret) any {
+		client, err := a.clientFor(own, pod, "shop-1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		leaf := a.config.Certificates[0].Leaf
-		if now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
-			t.Errorf("on %s the certificate is valid from %s to %s", now, leaf.NotBefore, leaf.NotAfter)
+		if got, want := string(a.config.Certificates[0].Certificate[0]), string(derOf(t, own.Data[specs.CertKey])); got != want {
+			t.Error("asked with another certificate than the Secret's")
 		}
 		return client
 	}
+	first := own("1")
 	client := ask(first)
 	if ask(first) != client {
 		t.Error("a second question opens a second connection")
 	}
-	for range 200 {
-		now = now.Add(24*time.Hour + time.Minute)
-		ask(first)
+	if ask(own("2")) == client {
+		t.Error("a new certificate is not used")
 	}
-	client = ask(first)
-	if ask(authority("2")) == client {
-		t.Error("a new authority is not trusted")
+}
+
+func derOf(t *testing.T, cert []byte) []byte {
+	block, _ := pem.Decode(cert)
+	if block == nil {
+		t.Fatal("no PEM")
 	}
+	return block.Bytes
 }
 
 func TestPodsThatCantAnswerAreNotAsked(t *testing.T) {

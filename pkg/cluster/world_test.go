@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -44,11 +45,17 @@ type world struct {
 	data map[types.UID]*volumeData
 	// states are the agents' answers, by the UID of the pod.
 	states map[types.UID]instanceapi.State
+	// mounted are the certificates that pods use, by the UID of the pod.
+	mounted map[types.UID]*corev1.Secret
+	// verified are verdicts that are known, since they take long.
+	verified *sync.Map
 
 	// full is set while no pod finds a node; cut are instances whose agents the
 	// operator can't reach.
 	full bool
 	cut  map[string]bool
+	// late are instances to which the kubelet brings nothing new.
+	late map[string]bool
 
 	serial       int
 	statusWrites int
@@ -76,7 +83,9 @@ func newWorld(instances int32) *world {
 		objects: map[string]map[string]object{},
 		data:    map[types.UID]*volumeData{},
 		states:  map[types.UID]instanceapi.State{},
-		cut:     map[string]bool{},
+		mounted: map[types.UID]*corev1.Secret{}, verified: &sync.Map{},
+		cut:  map[string]bool{},
+		late: map[string]bool{},
 	}
 	for _, kind := range allKinds {
 		w.objects[kind] = map[string]object{}
@@ -138,7 +147,7 @@ func (w *world) listers() Listers {
 }
 
 // fetch is how the operator asks an agent.
-func (w *world) fetch(_ context.Context, _ *corev1.Secret, pod *corev1.Pod, _ string) (instanceapi.State, error) {
+func (w *world) fetch(_ context.Context, own *corev1.Secret, pod *corev1.Pod, host string) (instanceapi.State, error) {
 	if w.cut[pod.Name] {
 		return instanceapi.State{}, errors.New("no answer")
 	}
@@ -146,7 +155,7 @@ func (w *world) fetch(_ context.Context, _ *corev1.Secret, pod *corev1.Pod, _ st
 	if !found {
 		return instanceapi.State{}, errors.New("connection refused")
 	}
-	return state, nil
+	return state, w.shakeHands(own, w.mounted[pod.UID], host)
 }
 
 func (w *world) observe() Observation {
@@ -313,6 +322,7 @@ func (w *world) stepPod(name string) {
 	case pod.DeletionTimestamp != nil:
 		delete(w.objects["Pod"], name)
 		delete(w.states, pod.UID)
+		delete(w.mounted, pod.UID)
 	case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
 	case pod.Spec.NodeName == "" && (volume == nil || volume.DeletionTimestamp != nil):
 		w.unschedulable(name, fmt.Sprintf("persistentvolumeclaim %q not found", name))
@@ -329,6 +339,7 @@ func (w *world) stepPod(name string) {
 		})
 	case pod.Status.Phase == corev1.PodPending:
 		if volume != nil && volume.DeletionTimestamp == nil && w.objects["Secret"][specs.TLSSecret(name)] != nil {
+			w.mounted[pod.UID] = w.tlsSecret(name)
 			change(w, name, func(p *corev1.Pod) {
 				p.Status.Phase = corev1.PodRunning
 				p.Status.PodIP = "10.0.0." + name[len(name)-1:]
@@ -336,6 +347,9 @@ func (w *world) stepPod(name string) {
 			})
 		}
 	default:
+		if secret := w.tlsSecret(name); !w.late[name] && isUsable(secret) {
+			w.mounted[pod.UID] = secret
+		}
 		w.probe(name, w.states[pod.UID].Ready)
 	}
 }
@@ -374,12 +388,12 @@ func (w *world) agents() {
 
 // stepAgent is the part of an agent that the operator sees.
 func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
-	s := instanceapi.State{Instance: pod.Name, PodUID: string(pod.UID), Inspected: true}
+	s := instanceapi.State{Instance: pod.Name, PodUID: string(pod.UID), Inspected: true, Credentials: instanceapi.CredentialsHash(w.mounted[pod.UID].Data)}
 	volume, lease := w.volume(pod.Name), w.lease()
 	configMap, _ := w.objects["ConfigMap"]["shop-config"].(*corev1.ConfigMap)
 	if volume == nil || lease == nil || configMap == nil {
 		before := w.states[pod.UID] // what it does needs none of them
-		before.Instance, before.PodUID = s.Instance, s.PodUID
+		before.Instance, before.PodUID, before.Credentials = s.Instance, s.PodUID, s.Credentials
 		if before.Phase == "" {
 			before.Phase, before.Message = instanceapi.PhaseWaiting, "the cluster's objects are not there yet"
 		}

@@ -44,11 +44,12 @@ type Agent struct {
 	osUser   string
 
 	// Shared: each has its own lock.
-	view     *view
-	reign    *reign
-	status   *status
-	observer *observer
-	sql      *pgrun.Server
+	view        *view
+	reign       *reign
+	status      *status
+	observer    *observer
+	credentials *credentials
+	sql         *pgrun.Server
 
 	wake chan struct{}
 	// beat is when the loop last ran, in nanoseconds since the epoch; shared.
@@ -82,10 +83,8 @@ type Agent struct {
 	// newsConfig and newsLease are what was last noticed.
 	newsConfig int
 	newsLease  election.Record
-	// tended is when the server was last looked after; tls is what its
-	// certificate was then.
+	// tended is when the server was last looked after.
 	tended time.Time
-	tls    string
 	// problem is what tending last found wrong.
 	problem string
 }
@@ -125,11 +124,12 @@ func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*A
 	}
 	a := &Agent{
 		options: o, log: log, serverLog: serverLog, kube: kube,
-		volume:   volume{mount: o.Mount, major: o.Major},
-		children: &pgrun.Children{},
-		wake:     make(chan struct{}, 1),
-		rejected: map[settings]string{},
-		started:  time.Now(),
+		volume:      volume{mount: o.Mount, major: o.Major},
+		credentials: &credentials{options: o},
+		children:    &pgrun.Children{},
+		wake:        make(chan struct{}, 1),
+		rejected:    map[settings]string{},
+		started:     time.Now(),
 	}
 	a.config = configDir{path: a.volume.config()}
 	a.programs = &pgrun.Programs{Bin: o.Bin, Children: a.children}

@@ -30,11 +30,7 @@ func (a *Agent) makeDatabase(ctx context.Context, config instanceapi.Config) err
 	if err != nil {
 		return err
 	}
-	replication, err := readLogin(a.options.SecretsDir, "replication")
-	if err != nil {
-		return err
-	}
-	app.User, replication.User = config.Bootstrap.Owner, postgres.ReplicationRole
+	app.User = config.Bootstrap.Owner
 	if err := killHolders(ctx, a.lock); err != nil {
 		return err
 	}
@@ -54,7 +50,7 @@ func (a *Agent) makeDatabase(ctx context.Context, config instanceapi.Config) err
 	if err := a.startServer(ctx, upstream{}, true); err != nil {
 		return errors.Join(err, <-synced)
 	}
-	if err := errors.Join(a.fillDatabase(ctx, config.Bootstrap, app, replication), <-synced); err != nil {
+	if err := errors.Join(a.fillDatabase(ctx, config.Bootstrap, app), <-synced); err != nil {
 		return err
 	}
 	if _, err := a.volume.finish(byInitdb); err != nil {
@@ -66,14 +62,14 @@ func (a *Agent) makeDatabase(ctx context.Context, config instanceapi.Config) err
 
 // fillDatabase makes the roles and the application's database, and runs the
 // user's SQL in it.
-func (a *Agent) fillDatabase(ctx context.Context, b instanceapi.Bootstrap, app, replication login) error {
+func (a *Agent) fillDatabase(ctx context.Context, b instanceapi.Bootstrap, app login) error {
 	if err := a.server.waitReady(ctx); err != nil {
 		return err
 	}
-	if err := createRole(ctx, a.sql, replication, "LOGIN REPLICATION"); err != nil {
+	if err := keepReplicationRole(ctx, a.sql); err != nil {
 		return err
 	}
-	if err := createRole(ctx, a.sql, app, "LOGIN"); err != nil {
+	if err := createRole(ctx, a.sql, app); err != nil {
 		return err
 	}
 	create := "CREATE DATABASE " + pq.QuoteIdentifier(b.Database) + " OWNER " + pq.QuoteIdentifier(b.Owner)

@@ -110,8 +110,8 @@ type upstream struct {
 func (u upstream) isZero() bool { return u == upstream{} }
 
 // conninfo is how instance o reaches u for replication: by address, so that
-// streaming needs no DNS, while the certificate is verified by name. The
-// password is in the pass file and nowhere else.
+// streaming needs no DNS, while the certificate is verified by name. Its own
+// certificate says who it is. The files are read at each connection.
 func conninfo(o Options, u upstream, application string) string {
 	return postgres.ConnInfo{
 		Host: u.Instance, Port: o.Port, User: postgres.ReplicationRole,
@@ -123,9 +123,10 @@ func conninfo(o Options, u upstream, application string) string {
 			"keepalives_idle":     "5",
 			"keepalives_interval": "2",
 			"keepalives_count":    "3",
-			"passfile":            o.passFile(),
+			"sslcert":             o.tls(instanceapi.ReplicationCertFile),
+			"sslkey":              o.tls(instanceapi.ReplicationKeyFile),
 			"sslmode":             "verify-full",
-			"sslrootcert":         o.tls("ca.crt"),
+			"sslrootcert":         o.tls(instanceapi.CAFile),
 			"tcp_user_timeout":    "10000",
 		},
 	}.KeyValue()

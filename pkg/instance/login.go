@@ -30,74 +30,75 @@ func readLogin(secrets, name string) (login, error) {
 	return login{User: string(user), Password: string(password)}, nil
 }
 
-// writePassFile writes the replication password where libpq looks for it.
-func writePassFile(o Options) error {
-	replication, err := readLogin(o.SecretsDir, "replication")
-	if err != nil {
-		return err
+// keepLogins makes the password of the application's role on a primary that of
+// the Secret, and the replication role as replicas need it. A role that users
+// have dropped stays away.
+func keepLogins(ctx context.Context, server *pgrun.Server, secrets string) error {
+	replication := keepReplicationRole(ctx, server)
+	app, err := readLogin(secrets, "app")
+	if err == nil {
+		err = keepPassword(ctx, server, app)
 	}
-	line := postgres.ConnInfo{User: postgres.ReplicationRole, Password: replication.Password}.PgPass()
-	return writeFile(o.passFile(), line+"\n", 0o600)
+	return errors.Join(replication, err)
 }
 
-// keepLogins makes the passwords of the application's and the replication role
-// on a primary those of the Secrets, and makes the replication role if a
-// database that was adopted has none. Roles that users have dropped stay away.
-func keepLogins(ctx context.Context, server *pgrun.Server, secrets string) error {
-	app, err := readLogin(secrets, "app")
-	if err != nil {
-		return err
+// keepReplicationRole makes the role as which replicas stream, or what a
+// database that was adopted has of it, into what they need. It has no password:
+// pg_hba.conf asks for a certificate.
+func keepReplicationRole(ctx context.Context, server *pgrun.Server) error {
+	role := pq.QuoteIdentifier(postgres.ReplicationRole)
+	var right bool
+	query := "SELECT rolcanlogin AND rolreplication AND rolpassword IS NULL FROM pg_authid WHERE rolname = " + pq.QuoteLiteral(postgres.ReplicationRole)
+	err := server.Row(ctx, query, &right)
+	statement := "ALTER ROLE " + role + " LOGIN REPLICATION PASSWORD NULL"
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		statement = "CREATE ROLE " + role + " LOGIN REPLICATION"
+	case err != nil:
+		return fmt.Errorf("look at role %s: %w", postgres.ReplicationRole, err)
+	case right:
+		return nil
 	}
-	replication, err := readLogin(secrets, "replication")
-	if err != nil {
-		return err
+	if err := server.Exec(ctx, statement); err != nil {
+		return fmt.Errorf("make role %s fit for replication: %w", postgres.ReplicationRole, err)
 	}
-	replication.User = postgres.ReplicationRole
-	found, err := keepPassword(ctx, server, replication)
-	if err == nil && !found {
-		err = createRole(ctx, server, replication, "LOGIN REPLICATION")
-	}
-	if err != nil {
-		return err
-	}
-	_, err = keepPassword(ctx, server, app)
-	return err
+	return nil
 }
 
 // keepPassword alters the role's password if it is not l's. It finds out by
 // the verifier, so that an idle cluster writes nothing.
-func keepPassword(ctx context.Context, server *pgrun.Server, l login) (found bool, err error) {
+func keepPassword(ctx context.Context, server *pgrun.Server, l login) error {
 	var verifier sql.NullString
 	query := "SELECT rolpassword FROM pg_authid WHERE rolname = " + pq.QuoteLiteral(l.User)
-	err = server.Row(ctx, query, &verifier)
+	err := server.Row(ctx, query, &verifier)
 	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
+		return nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("read password verifier of role %s: %w", l.User, err)
+		return fmt.Errorf("read password verifier of role %s: %w", l.User, err)
 	}
 	if postgres.VerifierMatches(verifier.String, l.Password) {
-		return true, nil
+		return nil
 	}
 	fresh, err := postgres.ScramVerifier(l.Password)
 	if err != nil {
-		return true, err
+		return err
 	}
 	statement := "ALTER ROLE " + pq.QuoteIdentifier(l.User) + " PASSWORD " + pq.QuoteLiteral(fresh)
 	if err := server.Exec(ctx, statement); err != nil {
-		return true, fmt.Errorf("alter password of role %s: %w", l.User, err)
+		return fmt.Errorf("alter password of role %s: %w", l.User, err)
 	}
-	return true, nil
+	return nil
 }
 
-// createRole makes a role with a password, of which the server sees only the
-// verifier.
-func createRole(ctx context.Context, server *pgrun.Server, l login, options string) error {
+// createRole makes a role that may log in with a password, of which the server
+// sees only the verifier.
+func createRole(ctx context.Context, server *pgrun.Server, l login) error {
 	verifier, err := postgres.ScramVerifier(l.Password)
 	if err != nil {
 		return err
 	}
-	statement := "CREATE ROLE " + pq.QuoteIdentifier(l.User) + " " + options + " PASSWORD " + pq.QuoteLiteral(verifier)
+	statement := "CREATE ROLE " + pq.QuoteIdentifier(l.User) + " LOGIN PASSWORD " + pq.QuoteLiteral(verifier)
 	if err := server.Exec(ctx, statement); err != nil {
 		return fmt.Errorf("create role %s: %w", l.User, err)
 	}

@@ -2,10 +2,8 @@ package instance
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"os"
 	"syscall"
 	"time"
 
@@ -93,7 +91,7 @@ func (a *Agent) inspect(ctx context.Context) error {
 // the way and not of our making is moved aside.
 func (a *Agent) clone(ctx context.Context, up upstream) error {
 	a.status.enter(instanceapi.PhaseCloning, "copying "+up.Instance)
-	if err := errors.Join(a.remember(), writePassFile(a.options)); err != nil {
+	if err := a.remember(); err != nil {
 		return err
 	}
 	if err := killHolders(ctx, a.lock); err != nil {
@@ -189,7 +187,7 @@ func (a *Agent) startPrimary(ctx context.Context) error {
 // follow starts the server as a replica of up.
 func (a *Agent) follow(ctx context.Context, up upstream) error {
 	a.status.enter(instanceapi.PhaseStarting, "")
-	if err := errors.Join(a.remember(), writePassFile(a.options)); err != nil {
+	if err := a.remember(); err != nil {
 		return err
 	}
 	if err := writeFile(a.volume.standby(), "", 0o600); err != nil {
@@ -227,12 +225,13 @@ func (a *Agent) startServer(ctx context.Context, up upstream, closed bool) error
 	if err := a.installConfig(ctx, up, closed); err != nil {
 		return err
 	}
+	certificates := a.credentials.hash() // before the server reads them, or newer ones
 	server, err := a.launch()
 	if err != nil {
 		return err
 	}
+	server.credentials.Store(certificates)
 	a.server = server
-	a.tls = tlsFingerprint(a.options)
 	return nil
 }
 
@@ -253,20 +252,18 @@ func (a *Agent) needsTending(now running) bool {
 	return since > tendEvery || since > pauseBetween && now.Open && a.sliceIsWrong(now.Term)
 }
 
-// tend looks after the server: slots, logins, certificates, and on a primary
-// the EndpointSlice. It tries everything, whatever fails.
+// tend looks after the server: on a primary the slots, the logins and the
+// EndpointSlice. It tries everything, whatever fails.
 func (a *Agent) tend(ctx context.Context) error {
 	a.tended = time.Now()
 	const longest = 5 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	problems := []error{a.remember(), a.keepTLS(ctx)}
+	problems := []error{a.remember()}
 	if now := a.runningAs(); now.Role == instanceapi.RolePrimary {
 		problems = append(problems, a.serveInSlice(ctx, now.Term),
 			keepSlots(ctx, a.sql, a.options.Cluster, a.options.Instance, a.view.knownConfig().Config.Members),
 			keepLogins(ctx, a.sql, a.options.SecretsDir))
-	} else {
-		problems = append(problems, writePassFile(a.options))
 	}
 	a.sayProblem(errors.Join(problems...))
 	return nil
@@ -287,31 +284,4 @@ func (a *Agent) sayProblem(err error) {
 		return
 	}
 	a.log.Info("looking after the server: everything works again")
-}
-
-// keepTLS lets the server read its certificate again when that has changed.
-func (a *Agent) keepTLS(ctx context.Context) error {
-	now := tlsFingerprint(a.options)
-	if now == a.tls {
-		return nil
-	}
-	a.log.Info("the certificate has changed; reloading")
-	if err := a.reload(ctx); err != nil {
-		return err
-	}
-	a.tls = now
-	return nil
-}
-
-// tlsFingerprint tells one certificate, key and CA from another.
-func tlsFingerprint(o Options) string {
-	sum := sha256.New()
-	for _, name := range []string{"ca.crt", "tls.crt", "tls.key"} {
-		content, err := os.ReadFile(o.tls(name))
-		if err != nil {
-			return "" // being replaced; the next look finds it
-		}
-		_, _ = sum.Write(content) // never fails
-	}
-	return string(sum.Sum(nil))
 }

@@ -28,9 +28,9 @@ type Options struct {
 	Mount string
 	// RunDir holds the server's socket and the agent's own transient files.
 	RunDir string
-	// SecretsDir holds app/ and replication/, each with username and password.
+	// SecretsDir holds app/ with username and password.
 	SecretsDir string
-	// TLSDir holds ca.crt, tls.crt and tls.key.
+	// TLSDir holds instanceapi.CredentialFiles.
 	TLSDir string
 	// APIListen and ProbeListen are addresses as net.Listen takes them.
 	APIListen, ProbeListen string
@@ -70,6 +70,3 @@ func (o Options) holder() election.Holder {
 }
 
 func (o Options) tls(name string) string { return filepath.Join(o.TLSDir, name) }
-
-// passFile holds the replication password for the server and pg_basebackup.
-func (o Options) passFile() string { return filepath.Join(o.RunDir, "replication.pgpass") }

@@ -114,6 +114,8 @@ func (a *Agent) lookAfter(ctx context.Context, now running) {
 	case now.Role == instanceapi.RoleNone || a.server == nil:
 	case a.view.knownConfig().Version != a.applied:
 		a.start(ctx, "configure", a.configure)
+	case a.hasOldCredentials():
+		a.start(ctx, "renew credentials", a.renewCredentials)
 	case a.server.isReady() && a.needsTending(now):
 		a.start(ctx, "tend", a.tend)
 	}

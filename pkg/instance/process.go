@@ -9,9 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/postgres"
 	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
 )
@@ -29,6 +31,8 @@ type server struct {
 	launched time.Time
 	// noticed is true once the loop has seen it ready.
 	noticed bool
+	// credentials are those that it has read last, by their hash; shared.
+	credentials atomic.Value
 }
 
 // hasExited says whether the postmaster has ended.
@@ -147,9 +151,9 @@ func serverArguments(o Options, v volume) []string {
 		"logging_collector=off",
 		"log_destination=stderr",
 		"ssl=on",
-		"ssl_ca_file=" + o.tls("ca.crt"),
-		"ssl_cert_file=" + o.tls("tls.crt"),
-		"ssl_key_file=" + o.tls("tls.key"),
+		"ssl_ca_file=" + o.tls(instanceapi.CAFile),
+		"ssl_cert_file=" + o.tls(instanceapi.CertFile),
+		"ssl_key_file=" + o.tls(instanceapi.KeyFile),
 	}
 	args := []string{"-D", v.data()}
 	for _, setting := range settings {

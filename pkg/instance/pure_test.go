@@ -117,7 +117,7 @@ func TestConnInfoHasNoPassword(t *testing.T) {
 	o := Options{Instance: "shop-2", RunDir: "/run/postgresql", TLSDir: "/tls", Port: 5432}
 	text := renderInstance(o, upstream{Instance: "shop-1", Address: "10.0.0.1"})
 	for _, part := range []string{"hostaddr=''10.0.0.1''", "host=''shop-1''", "application_name=''shop-2''", "sslmode=''verify-full''",
-		"passfile=''/run/postgresql/replication.pgpass''", "primary_slot_name = 'shop_2'"} {
+		"sslcert=''/tls/replication.crt''", "primary_slot_name = 'shop_2'"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("no %s in %s", part, text)
 		}

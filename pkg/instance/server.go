@@ -3,13 +3,11 @@ package instance
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
@@ -28,10 +26,12 @@ func (a *Agent) listen(ctx context.Context, group *sync.WaitGroup) error {
 		_ = probes.Close() // nobody has connected
 		return fmt.Errorf("listen for the API: %w", err)
 	}
-	credentials := &credentials{options: a.options}
 	api = tls.NewListener(api, &tls.Config{
-		MinVersion:         tls.VersionTLS13,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return credentials.config() },
+		MinVersion: tls.VersionTLS13,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			now, err := a.credentials.current()
+			return now.api, err
+		},
 	})
 	a.serveHTTP(ctx, group, probes, a.probeHandler())
 	a.serveHTTP(ctx, group, api, a.apiHandler())
@@ -86,6 +86,7 @@ func (a *Agent) State(ctx context.Context) instanceapi.State {
 	state := a.status.snapshot()
 	seen.into(&state)
 	state.Term = max(state.Term, a.view.knownLease().Record.Term)
+	state.Credentials = a.credentialsInUse()
 	size, free, err := volumeSize(a.options.Mount)
 	if err == nil { // else they are not known
 		state.VolumeSize, state.VolumeFree = size, free
@@ -123,82 +124,4 @@ func (a *Agent) observeForever(ctx context.Context) {
 		}
 		timer.Reset(next)
 	}
-}
-
-// credentials are the agent's certificate and the CA of its clients. They are
-// read again when a file has changed.
-type credentials struct {
-	options Options
-
-	mu     sync.Mutex
-	stamp  [3]time.Time
-	loaded *tls.Config
-}
-
-// config is for one handshake. While files are being replaced, the ones before
-// are used.
-func (c *credentials) config() (*tls.Config, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	stamp, err := c.stampNow()
-	if err == nil && c.loaded != nil && stamp == c.stamp {
-		return c.loaded, nil
-	}
-	var fresh *tls.Config
-	if err == nil {
-		fresh, err = loadCredentials(c.options)
-	}
-	if err != nil {
-		if c.loaded != nil {
-			return c.loaded, nil // half replaced; the next handshake looks again
-		}
-		return nil, err
-	}
-	c.loaded, c.stamp = fresh, stamp
-	return fresh, nil
-}
-
-func (c *credentials) stampNow() ([3]time.Time, error) {
-	var stamp [3]time.Time
-	for i, name := range []string{"ca.crt", "tls.crt", "tls.key"} {
-		info, err := os.Stat(c.options.tls(name))
-		if err != nil {
-			return stamp, fmt.Errorf("look at certificate: %w", err)
-		}
-		stamp[i] = info.ModTime()
-	}
-	return stamp, nil
-}
-
-func loadCredentials(o Options) (*tls.Config, error) {
-	certificate, err := tls.LoadX509KeyPair(o.tls("tls.crt"), o.tls("tls.key"))
-	if err != nil {
-		return nil, fmt.Errorf("load certificate: %w", err)
-	}
-	ca, err := os.ReadFile(o.tls("ca.crt"))
-	if err != nil {
-		return nil, fmt.Errorf("load CA: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(ca) {
-		return nil, fmt.Errorf("load CA: %s holds no certificate", o.tls("ca.crt"))
-	}
-	return &tls.Config{
-		MinVersion:   tls.VersionTLS13,
-		Certificates: []tls.Certificate{certificate},
-		ClientCAs:    pool,
-		ClientAuth:   tls.RequireAndVerifyClientCert,
-		// HTTP/2 would cost memory and gain nothing.
-		NextProtos:       []string{"http/1.1"},
-		VerifyConnection: verifyClient,
-	}, nil
-}
-
-// verifyClient lets in the operator only; other holders of a certificate of
-// this CA, such as the cluster's instances, have no business here yet.
-func verifyClient(state tls.ConnectionState) error {
-	if name := state.PeerCertificates[0].Subject.CommonName; name != instanceapi.OperatorName {
-		return fmt.Errorf("client certificate of %q: only %q may ask", name, instanceapi.OperatorName)
-	}
-	return nil
 }

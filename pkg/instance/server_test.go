@@ -2,7 +2,6 @@ package instance
 
 import (
 	"context"
-	"crypto/tls"
 	"io"
 	"net"
 	"net/http/httptest"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/pki"
+	"github.com/pgop/postgres-operator/pkg/postgres"
 )
 
 // idleAgent is an agent that does not run, with its API on the returned address.
@@ -27,7 +27,7 @@ func idleAgent(t *testing.T, ca pki.Pair) (*Agent, string) {
 	o := Options{Cluster: "shop", ClusterUID: "shop-uid", Instance: "shop-1", Namespace: "test", PodUID: "u", PodIP: "127.0.0.1", Major: 17, Mount: dir,
 		RunDir: dir, SecretsDir: dir, TLSDir: dir, ProbeListen: "127.0.0.1:0",
 		APIListen: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Port: 5432}
-	issue(t, ca, o)
+	issue(t, ca, ca.Cert, o)
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	a, err := New(o, newFakeKubernetes(), logrus.NewEntry(log), io.Discard)
@@ -39,27 +39,29 @@ func idleAgent(t *testing.T, ca pki.Pair) (*Agent, string) {
 	return a, o.APIListen
 }
 
-func issue(t *testing.T, ca pki.Pair, o Options) {
+// issue gives an instance new certificates, as a kubelet brings them.
+func issue(t *testing.T, ca pki.Pair, trusted []byte, o Options) {
 	t.Helper()
-	leaf, err := ca.NewLeaf(o.Instance, []string{o.Instance}, time.Now())
+	server, err := ca.NewLeaf(o.Instance, []string{o.Instance, "shop-rw"}, time.Now())
 	must(t, err)
-	for name, content := range map[string][]byte{"ca.crt": ca.Cert, "tls.crt": leaf.Cert, "tls.key": leaf.Key} {
-		must(t, os.WriteFile(o.tls(name), content, 0o600))
+	replication, err := ca.NewLeaf(postgres.ReplicationRole, nil, time.Now())
+	must(t, err)
+	for name, content := range map[string][]byte{
+		instanceapi.CAFile: trusted, instanceapi.CertFile: server.Cert, instanceapi.KeyFile: server.Key,
+		instanceapi.ReplicationCertFile: replication.Cert, instanceapi.ReplicationKeyFile: replication.Key,
+	} {
+		must(t, os.WriteFile(o.tls(name)+".new", content, 0o600))
+		must(t, os.Rename(o.tls(name)+".new", o.tls(name)))
 	}
 }
 
 func askAs(t *testing.T, ca pki.Pair, name, address string) (instanceapi.State, error) {
 	t.Helper()
-	config, err := ca.ClientConfig(time.Now())
+	leaf, err := ca.NewLeaf(name, nil, time.Now())
+	must(t, err)
+	config, err := pki.ClientConfig(leaf, ca.Cert)
 	must(t, err)
 	config.ServerName = "shop-1"
-	if name != instanceapi.OperatorName {
-		leaf, err := ca.NewLeaf(name, nil, time.Now())
-		must(t, err)
-		pair, err := tls.X509KeyPair(leaf.Cert, leaf.Key)
-		must(t, err)
-		config.Certificates = []tls.Certificate{pair}
-	}
 	client := instanceapi.NewClient(config)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -85,8 +87,7 @@ func TestOnlyTheOperatorIsAnswered(t *testing.T) {
 		t.Error("another authority's operator is answered")
 	}
 	// A new certificate and authority are in use from the next handshake on.
-	time.Sleep(10 * time.Millisecond) // files have times
-	issue(t, stranger, agent.options)
+	issue(t, stranger, stranger.Cert, agent.options)
 	if _, err := askAs(t, stranger, instanceapi.OperatorName, address); err != nil {
 		t.Error(err)
 	}

@@ -64,7 +64,6 @@ func newWorld(t *testing.T) *world {
 		Instance: "shop-1", Database: "app", Owner: "app", Locale: "C.UTF-8", Encoding: "UTF8", DataChecksums: true}}
 	w.conf = map[string]string{"shared_buffers": "16MB", "max_connections": "20"}
 	w.setPassword("app", "app", `a:b@c/d#e%f g-é'"\`)
-	w.setPassword("replication", postgres.ReplicationRole, `r:e\pl`)
 	w.kube.configMap = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "shop-config"}}
 	w.kube.lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
 	w.kube.slice = &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "shop-rw"}, AddressType: discoveryv1.AddressTypeIPv4}
@@ -114,11 +113,7 @@ func (w *world) options(instance, address string) Options {
 }
 
 func (w *world) issueCertificate(o Options) {
-	leaf, err := w.ca.NewLeaf(o.Instance, []string{o.Instance, "shop-rw"}, time.Now())
-	must(w.T, err)
-	for name, content := range map[string][]byte{"ca.crt": w.ca.Cert, "tls.crt": leaf.Cert, "tls.key": leaf.Key} {
-		must(w.T, os.WriteFile(o.tls(name), content, 0o600))
-	}
+	issue(w.T, w.ca, w.ca.Cert, o)
 }
 
 // start starts a pod.

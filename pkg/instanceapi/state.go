@@ -97,6 +97,10 @@ type State struct {
 	// runs on with the one before.
 	ConfigError string `json:"configError,omitempty"`
 
+	// Credentials identifies the certificates that both the agent and its server
+	// use, by CredentialsHash; empty while one of them is behind.
+	Credentials string `json:"credentials,omitempty"`
+
 	// VolumeSize and VolumeFree are the data volume's, in bytes.
 	VolumeSize uint64 `json:"volumeSize,omitempty"`
 	VolumeFree uint64 `json:"volumeFree,omitempty"`

@@ -1,8 +1,10 @@
-// Package pki makes the certificates of a cluster: an authority of its own, a
-// leaf for each instance, and one for the operator. All keys are ECDSA P-256.
+// Package pki makes the certificates of a cluster: an authority of its own,
+// leaves for each instance and one for the operator, and exchanges the
+// authority while all of them are in use. New keys are ECDSA P-256.
 package pki
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -22,8 +24,9 @@ const (
 
 	authorityLifetime = 10 * 365 * 24 * time.Hour
 	leafLifetime      = 90 * 24 * time.Hour
-	// renewBefore is how long before its end a leaf is made anew.
-	renewBefore = 30 * 24 * time.Hour
+	// A leaf is made anew in the last third of its life, an authority in the
+	// last fifth.
+	leafRest, authorityRest = 3, 5
 	// clockSkew lets a peer whose clock is behind accept a new certificate.
 	clockSkew = time.Hour
 )
@@ -36,7 +39,11 @@ type Pair struct {
 // NewAuthority makes a self-signed authority for the named cluster.
 func NewAuthority(name string, now time.Time) (Pair, error) {
 	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: name, Organization: []string{"pgop.dev"}},
+		Subject: pkix.Name{
+			CommonName: name, Organization: []string{"pgop.dev"},
+			// Clients look for an issuer by its name, so each has one of its own.
+			SerialNumber: rand.Text()[:8],
+		},
 		NotBefore:             now.Add(-clockSkew),
 		NotAfter:              now.Add(authorityLifetime),
 		IsCA:                  true,
@@ -51,16 +58,17 @@ func NewAuthority(name string, now time.Time) (Pair, error) {
 	return sign(template, template, key, key)
 }
 
-// NewLeaf makes a certificate, for server and client alike, that the authority
-// signs. name becomes its common name, hosts its DNS names.
+// NewLeaf makes a certificate that the authority signs. name becomes its common
+// name, hosts its DNS names; without hosts it is a client's only. It ends no
+// later than the authority.
 func (authority Pair) NewLeaf(name string, hosts []string, now time.Time) (Pair, error) {
 	issuer, err := authority.parse()
 	if err != nil {
 		return Pair{}, fmt.Errorf("issue certificate %s: %w", name, err)
 	}
-	issuerKey, ok := issuer.PrivateKey.(*ecdsa.PrivateKey)
+	issuerKey, ok := issuer.PrivateKey.(crypto.Signer)
 	if !ok {
-		return Pair{}, fmt.Errorf("issue certificate %s: the authority's key is no ECDSA key", name)
+		return Pair{}, fmt.Errorf("issue certificate %s: the authority's key can't sign", name)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -72,24 +80,23 @@ func (authority Pair) NewLeaf(name string, hosts []string, now time.Time) (Pair,
 		NotBefore:   now.Add(-clockSkew),
 		NotAfter:    now.Add(leafLifetime),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if len(hosts) > 0 {
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+	}
+	if issuer.Leaf.NotAfter.Before(template.NotAfter) {
+		template.NotAfter = issuer.Leaf.NotAfter
 	}
 	return sign(template, issuer.Leaf, key, issuerKey)
 }
 
-// IsDue says whether a leaf must be made anew: it ends within a third of its
-// lifetime, another authority signed it, it lacks one of hosts, or it can't be
-// read.
-func (authority Pair) IsDue(leaf Pair, hosts []string, now time.Time) bool {
-	issuer, err := authority.parse()
-	if err != nil {
-		return true
-	}
+// isLeafDue says whether a leaf must be made anew: it is in the last part of
+// its life, it names another or lacks one of hosts, none of the issuers signed
+// it, or it can't be read.
+func isLeafDue(leaf Pair, issuers []*x509.Certificate, name string, hosts []string, now time.Time) bool {
 	parsed, err := leaf.parse()
-	if err != nil {
-		return true
-	}
-	if parsed.Leaf.CheckSignatureFrom(issuer.Leaf) != nil {
+	if err != nil || parsed.Leaf.Subject.CommonName != name || !isSignedByOne(parsed.Leaf, issuers) {
 		return true
 	}
 	for _, host := range hosts {
@@ -97,25 +104,36 @@ func (authority Pair) IsDue(leaf Pair, hosts []string, now time.Time) bool {
 			return true
 		}
 	}
-	return now.After(parsed.Leaf.NotAfter.Add(-renewBefore))
+	return isEnding(parsed.Leaf, leafRest, now)
 }
 
-// ClientConfig lets the operator talk to the agents: it makes a client
-// certificate for itself and trusts servers of the authority whatever their
-// address, since agents are called by IP address; the caller names whom it
-// expects with ServerName.
-func (authority Pair) ClientConfig(now time.Time) (*tls.Config, error) {
-	leaf, err := authority.NewLeaf(OperatorName, nil, now)
-	if err != nil {
-		return nil, err
+// isEnding says whether a certificate has lived all but one of so many parts of
+// its life.
+func isEnding(c *x509.Certificate, parts int, now time.Time) bool {
+	rest := c.NotAfter.Sub(c.NotBefore) / time.Duration(parts)
+	return !now.Before(c.NotAfter.Add(-rest))
+}
+
+func isSignedByOne(leaf *x509.Certificate, issuers []*x509.Certificate) bool {
+	for _, issuer := range issuers {
+		if leaf.CheckSignatureFrom(issuer) == nil {
+			return true
+		}
 	}
+	return false
+}
+
+// ClientConfig lets the operator talk to the agents by its leaf. It trusts
+// servers of the trusted authorities whatever their address, since agents are
+// called by IP address; the caller names whom it expects with ServerName.
+func ClientConfig(leaf Pair, trusted []byte) (*tls.Config, error) {
 	cert, err := leaf.parse()
 	if err != nil {
 		return nil, err
 	}
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(authority.Cert) {
-		return nil, errors.New("read certificate of the authority: no PEM certificate in it")
+	if !roots.AppendCertsFromPEM(trusted) {
+		return nil, errors.New("read certificates of the authorities: no PEM certificate in them")
 	}
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
@@ -132,7 +150,32 @@ func (p Pair) parse() (tls.Certificate, error) {
 	return cert, nil
 }
 
-func sign(template, issuer *x509.Certificate, key, issuerKey *ecdsa.PrivateKey) (Pair, error) {
+func (p Pair) isMissing() bool { return len(p.Cert) == 0 && len(p.Key) == 0 }
+
+// checkAuthority says why p can't be an authority; nil: it can.
+func (p Pair) checkAuthority(now time.Time) error {
+	parsed, err := p.parse()
+	if err != nil {
+		return err
+	}
+	c := parsed.Leaf
+	switch {
+	case !c.IsCA || !c.BasicConstraintsValid:
+		return errors.New("it is no authority's certificate (CA:TRUE)")
+	case c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0:
+		return errors.New("it may not sign certificates")
+	case c.CheckSignatureFrom(c) != nil:
+		// libpq takes none that another has signed.
+		return errors.New("it has not signed itself")
+	case now.Add(clockSkew).Before(c.NotBefore):
+		return fmt.Errorf("it is not valid before %s", c.NotBefore.UTC().Format(time.RFC3339))
+	case now.After(c.NotAfter):
+		return fmt.Errorf("it has expired on %s", c.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+func sign(template, issuer *x509.Certificate, key *ecdsa.PrivateKey, issuerKey crypto.Signer) (Pair, error) {
 	name := template.Subject.CommonName
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {

@@ -79,6 +79,14 @@ func TestLeafIsVerifiedByItsAuthority(t *testing.T) {
 			t.Errorf("%s: valid is %v, want %v", c.why, got, c.want)
 		}
 	}
+	client, err := authority.NewLeaf("streaming_replica", nil, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf = certificate(t, client)
+	if !verify(authority, "", x509.ExtKeyUsageClientAuth, now) || verify(authority, "", x509.ExtKeyUsageServerAuth, now) {
+		t.Error("a leaf without hosts is not for clients only")
+	}
 }
 
 func TestLeafIsNoAuthority(t *testing.T) {
@@ -121,9 +129,19 @@ func TestWhenALeafIsDue(t *testing.T) {
 		{"an unreadable authority", Pair{Cert: []byte("x")}, leaf, hosts, now, true},
 	}
 	for _, c := range cases {
-		if got := c.authority.IsDue(c.leaf, c.hosts, c.at); got != c.want {
+		if got := (Authorities{Signer: c.authority}).IsDue(c.leaf, "shop-1", c.hosts, c.at); got != c.want {
 			t.Errorf("%s: due is %v, want %v", c.why, got, c.want)
 		}
+	}
+	if !(Authorities{Signer: authority}).IsDue(leaf, "shop-2", hosts, now) {
+		t.Error("another's leaf is not due")
+	}
+	lost := Authorities{Wanted: newAuthority(t, now), Trusted: authority.Cert}
+	if lost.IsDue(leaf, "shop-1", hosts, now) {
+		t.Error("the signer's key is lost, and a leaf that all trust is due")
+	}
+	if !lost.IsDue(newLeaf(t, newAuthority(t, now), now), "shop-1", hosts, now) {
+		t.Error("a leaf that nobody trusts is not due")
 	}
 }
 
@@ -137,7 +155,7 @@ func TestUnreadableAuthorityIssuesNothing(t *testing.T) {
 		if _, err := broken.NewLeaf("shop-1", hosts, now); err == nil {
 			t.Errorf("%s: issues a certificate", why)
 		}
-		if _, err := broken.ClientConfig(now); err == nil {
+		if _, err := ClientConfig(broken, authority.Cert); err == nil {
 			t.Errorf("%s: makes a client", why)
 		}
 	}
@@ -188,7 +206,11 @@ func TestOperatorAndAgentTrustOnlyTheirAuthority(t *testing.T) {
 // handshake returns whom the server saw, and the client's error.
 func handshake(t *testing.T, client, server Pair, expected string, at time.Time) (string, error) {
 	t.Helper()
-	config, err := client.ClientConfig(at)
+	leaf, err := client.NewLeaf(OperatorName, nil, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := ClientConfig(leaf, client.Cert)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,8 @@ const (
 	// Superuser is the role that owns the database cluster. It has no password
 	// and logs in over the local socket only.
 	Superuser = "postgres"
-	// ReplicationRole is the role with which replicas connect to the primary.
+	// ReplicationRole is the role with which replicas connect to the primary. It
+	// has no password: the certificate of a replica bears its name.
 	ReplicationRole = "streaming_replica"
 	// Port is where every instance's server listens.
 	Port = 5432

@@ -12,9 +12,10 @@ import (
 const IdentMap = "pgop"
 
 const hbaHead = `# Written by the operator; changes made here are lost.
-# The operator's own lines: the agent over the local socket, and replicas.
+# The operator's own lines: the agent over the local socket, and replicas by
+# their certificates.
 local all postgres peer map=` + IdentMap + `
-hostssl replication ` + ReplicationRole + ` all scram-sha-256
+hostssl replication ` + ReplicationRole + ` all cert
 # Lines of spec.postgres.hba.
 `
 

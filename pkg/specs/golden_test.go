@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -14,6 +15,7 @@ import (
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/internal/golden"
+	"github.com/pgop/postgres-operator/pkg/pki"
 )
 
 const operatorImage = "docker.io/pgop/postgres-operator:1.0"
@@ -105,7 +107,8 @@ func goldenObjects(t *testing.T) map[string]any {
 	starting.Initialiser = "shop-1"
 	running.SystemID = "7432000000000000001"
 	services := Services(c)
-	ca, cert, key := []byte("CA CERTIFICATE"), []byte("CERTIFICATE"), []byte("KEY")
+	ca, pair := []byte("CA CERTIFICATE"), pki.Pair{Cert: []byte("CERTIFICATE"), Key: []byte("KEY")}
+	since := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	return map[string]any{
 		"pod-defaults":         Pod(c, "shop-2", operatorImage),
 		"pod-full":             Pod(everything, "shop-2", operatorImage),
@@ -125,9 +128,9 @@ func goldenObjects(t *testing.T) map[string]any {
 		"rolebinding":          InstanceRoleBinding(c),
 		"secret-app":           text(NewAppSecret(c, "pass-word", ca)),
 		"secret-app-full":      text(NewAppSecret(everything, "a:b@c/d#e%f g-é", ca)),
-		"secret-replication":   text(NewReplicationSecret(c, "pass-word")),
-		"secret-ca":            text(NewCASecret(c, cert, key)),
-		"secret-tls":           text(NewTLSSecret(c, "shop-2", ca, cert, key)),
+		"secret-ca":            text(NewCASecret(c, pair)),
+		"secret-operator":      text(NewOperatorSecret(c, pki.Authorities{Signer: pair, Trusted: ca, Since: since}, pair)),
+		"secret-tls":           text(NewTLSSecret(c, "shop-2", ca, pair, pair)),
 		"certificate-hosts":    CertificateHosts(c, "shop-2"),
 		"labels-of-everything": Labels(c),
 	}

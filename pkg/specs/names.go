@@ -34,13 +34,15 @@ func ConfigMap(cluster string) string { return cluster + "-config" }
 // AppSecret is the login of the application's owner.
 func AppSecret(cluster string) string { return cluster + "-app" }
 
-// ReplicationSecret is the login with which replicas stream.
-func ReplicationSecret(cluster string) string { return cluster + "-replication" }
-
-// CASecret is the cluster's certificate authority with its key. No pod mounts it.
+// CASecret is the certificate authority that the cluster shall have, with its
+// key. No pod mounts it.
 func CASecret(cluster string) string { return cluster + "-ca" }
 
-// TLSSecret is the certificate and key of one instance.
+// OperatorSecret has the operator's own certificate, the authority that signs
+// and those that are trusted. No pod mounts it.
+func OperatorSecret(cluster string) string { return cluster + "-operator" }
+
+// TLSSecret has the certificates and keys of one instance.
 func TLSSecret(instance string) string { return instance + "-tls" }
 
 // ServiceAccount is what the pods of a cluster run as; Role and RoleBinding

@@ -25,7 +25,7 @@ func TestLongestNamesFit(t *testing.T) {
 			longest = name
 		}
 	}
-	for _, name := range []string{EndpointSlice(cluster), Lease(cluster), ConfigMap(cluster), AppSecret(cluster), ReplicationSecret(cluster),
+	for _, name := range []string{EndpointSlice(cluster), Lease(cluster), ConfigMap(cluster), AppSecret(cluster), OperatorSecret(cluster),
 		CASecret(cluster), TLSSecret(instance), ServiceAccount(cluster)} {
 		for _, problem := range validation.IsDNS1123Subdomain(name) {
 			t.Errorf("%s: %s", name, problem)

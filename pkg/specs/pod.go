@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 )
 
 // PostgresContainer is the name of the container that runs the server.
@@ -31,7 +32,6 @@ const (
 	tlsMount        = "/pgop/tls"
 	secretsMount    = "/pgop/secrets"
 	appMount        = "/pgop/secrets/app"
-	replicaMount    = "/pgop/secrets/replication"
 	tokenMount      = "/var/run/secrets/kubernetes.io/serviceaccount"
 	socketDirectory = "/run/postgresql"
 )
@@ -192,7 +192,6 @@ func postgresContainer(c *v1.PostgresCluster) corev1.Container {
 			{Name: "agent", MountPath: binaryMount, ReadOnly: true},
 			{Name: "tls", MountPath: tlsMount, ReadOnly: true},
 			{Name: "app-login", MountPath: appMount, ReadOnly: true},
-			{Name: "replication-login", MountPath: replicaMount, ReadOnly: true},
 			{Name: "token", MountPath: tokenMount, ReadOnly: true},
 			{Name: "run", MountPath: socketDirectory},
 			{Name: "tmp", MountPath: "/tmp"},
@@ -235,8 +234,8 @@ func probe(path string, period, timeout, failures int32) *corev1.Probe {
 	}
 }
 
-// groupReadable lets the server's group read a mounted secret. The server
-// accepts a key that root owns and the group can read.
+// groupReadable lets the server's group read a mounted secret. The server and
+// libpq accept a key that root owns and the group can read.
 var groupReadable = ptr.To[int32](0o440)
 
 func podVolumes(c *v1.PostgresCluster, instance string) []corev1.Volume {
@@ -248,9 +247,8 @@ func podVolumes(c *v1.PostgresCluster, instance string) []corev1.Volume {
 		emptyDir("run", corev1.StorageMediumMemory),
 		emptyDir("tmp", corev1.StorageMediumDefault),
 		emptyDir("shm", corev1.StorageMediumMemory),
-		secretVolume("tls", TLSSecret(instance), "ca.crt", "tls.crt", "tls.key"),
+		secretVolume("tls", TLSSecret(instance), instanceapi.CredentialFiles...),
 		secretVolume("app-login", AppSecret(c.Name), "username", "password"),
-		secretVolume("replication-login", ReplicationSecret(c.Name), "username", "password"),
 		tokenVolume("token"),
 	}
 }

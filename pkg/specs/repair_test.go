@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/pki"
 )
 
 // liveService is a Service as the API server keeps it: with its defaults.
@@ -246,13 +248,42 @@ func TestPasswordsNeedNoEscaping(t *testing.T) {
 
 func TestCertificateSecretIsRepaired(t *testing.T) {
 	c := shop()
-	want := NewTLSSecret(c, "shop-1", []byte("CA"), []byte("CERT"), []byte("KEY"))
-	if RepairTLSSecret(fromAPIServer(t, want), want) != nil {
-		t.Error("repaired, and nobody had changed it")
+	pair := pki.Pair{Cert: []byte("CERT"), Key: []byte("KEY")}
+	old := pki.Pair{Cert: []byte("OLD"), Key: []byte("OLD")}
+	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	cases := []struct{ want, edited *corev1.Secret }{
+		{NewTLSSecret(c, "shop-1", []byte("CA"), pair, pair), NewTLSSecret(c, "shop-1", []byte("OLD"), old, old)},
+		{NewCASecret(c, pair), NewCASecret(c, old)},
+		{NewOperatorSecret(c, pki.Authorities{Signer: pair, Trusted: []byte("CA"), Since: now}, pair), NewOperatorSecret(c, pki.Authorities{Signer: old}, old)},
 	}
-	old := fromAPIServer(t, NewTLSSecret(c, "shop-1", []byte("OLD CA"), []byte("OLD"), []byte("OLD")))
-	old.Labels = nil
-	if diff := cmp.Diff(fromAPIServer(t, want), RepairTLSSecret(old, want)); diff != "" {
+	for _, test := range cases {
+		if RepairSecret(fromAPIServer(t, test.want), test.want) != nil {
+			t.Errorf("%s is repaired, and nobody had changed it", test.want.Name)
+		}
+		edited := fromAPIServer(t, test.edited)
+		edited.Labels = nil
+		if diff := cmp.Diff(fromAPIServer(t, test.want), RepairSecret(edited, test.want)); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestAuthoritiesAreReadFromTheirSecrets(t *testing.T) {
+	c := shop()
+	want := pki.Authorities{
+		Wanted: pki.Pair{Cert: []byte("NEW"), Key: []byte("NEW KEY")}, Signer: pki.Pair{Cert: []byte("OLD"), Key: []byte("OLD KEY")},
+		Trusted: []byte("OLD NEW"), Since: time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC),
+	}
+	ca, operator := NewCASecret(c, want.Wanted), NewOperatorSecret(c, want, pki.Pair{})
+	if diff := cmp.Diff(want, Authorities(fromAPIServer(t, ca), fromAPIServer(t, operator))); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(pki.Authorities{}, Authorities(nil, nil)); diff != "" {
+		t.Error(diff)
+	}
+	operator.Annotations[SinceAnnotation] = "yesterday"
+	want.Since = time.Time{}
+	if diff := cmp.Diff(want, Authorities(ca, operator)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -377,7 +408,7 @@ func TestNamesFitTheirLimits(t *testing.T) {
 	cluster := strings.Repeat("x", 50)
 	for _, name := range []string{
 		RWService(cluster), ROService(cluster), RService(cluster), PodsService(cluster), EndpointSlice(cluster), Lease(cluster),
-		ConfigMap(cluster), AppSecret(cluster), ReplicationSecret(cluster), CASecret(cluster), ServiceAccount(cluster),
+		ConfigMap(cluster), AppSecret(cluster), OperatorSecret(cluster), CASecret(cluster), ServiceAccount(cluster),
 		PDB(cluster), Instance(cluster, 99), TLSSecret(Instance(cluster, 99)),
 	} {
 		if len(name) > 63 {

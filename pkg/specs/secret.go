@@ -4,21 +4,24 @@ import (
 	"bytes"
 	"crypto/rand"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/pki"
 	"github.com/pgop/postgres-operator/pkg/postgres"
 )
 
-// ReplicationRole is the role as which replicas stream.
-const ReplicationRole = "streaming_replica"
-
 // Keys of a certificate's Secret, as Kubernetes names them.
 const (
-	CAKey   = "ca.crt"
-	CertKey = corev1.TLSCertKey
-	KeyKey  = corev1.TLSPrivateKeyKey
+	CAKey   = instanceapi.CAFile
+	CertKey = instanceapi.CertFile
+	KeyKey  = instanceapi.KeyFile
+
+	ReplicationCertKey = instanceapi.ReplicationCertFile
+	ReplicationKeyKey  = instanceapi.ReplicationKeyFile
 )
 
 // NewPassword makes a password that needs no escaping in any form, with 130
@@ -70,44 +73,79 @@ func RepairAppSecret(live *corev1.Secret, c *v1.PostgresCluster, ca []byte) *cor
 	if password == "" {
 		password = NewPassword()
 	}
-	return repairSecret(live, Labels(c), appLogin(c, c.Spec.Bootstrap.Initdb.Owner, password, ca))
+	return RepairSecret(live, NewAppSecret(c, password, ca))
 }
 
-// NewReplicationSecret is the login with which replicas stream.
-func NewReplicationSecret(c *v1.PostgresCluster, password string) *corev1.Secret {
-	return &corev1.Secret{
-		ObjectMeta: objectMeta(c, ReplicationSecret(c.Name)),
-		Type:       corev1.SecretTypeBasicAuth,
-		Data: map[string][]byte{
-			corev1.BasicAuthUsernameKey: []byte(ReplicationRole),
-			corev1.BasicAuthPasswordKey: []byte(password),
-		},
-	}
-}
-
-// NewCASecret holds the cluster's certificate authority.
-func NewCASecret(c *v1.PostgresCluster, cert, key []byte) *corev1.Secret {
+// NewCASecret holds the certificate authority that the cluster shall have.
+func NewCASecret(c *v1.PostgresCluster, authority pki.Pair) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: objectMeta(c, CASecret(c.Name)),
 		Type:       corev1.SecretTypeTLS,
-		Data:       map[string][]byte{CAKey: cert, CertKey: cert, KeyKey: key},
+		Data:       map[string][]byte{CAKey: authority.Cert, CertKey: authority.Cert, KeyKey: authority.Key},
 	}
 }
 
-// NewTLSSecret holds the certificate of one instance.
-func NewTLSSecret(c *v1.PostgresCluster, instance string, ca, cert, key []byte) *corev1.Secret {
+// Keys of the operator's Secret, beside those of a certificate's, and the
+// annotation that says when the last step of a rotation was taken.
+const (
+	SignerCertKey   = "signer.crt"
+	SignerKeyKey    = "signer.key"
+	SinceAnnotation = v1.GroupName + "/authorities-since"
+)
+
+// NewOperatorSecret holds the operator's own certificate, and of the
+// authorities what is not in the Secret that people may replace.
+func NewOperatorSecret(c *v1.PostgresCluster, a pki.Authorities, leaf pki.Pair) *corev1.Secret {
 	secret := &corev1.Secret{
-		ObjectMeta: objectMeta(c, TLSSecret(instance)),
+		ObjectMeta: objectMeta(c, OperatorSecret(c.Name)),
 		Type:       corev1.SecretTypeTLS,
-		Data:       map[string][]byte{CAKey: ca, CertKey: cert, KeyKey: key},
+		Data: map[string][]byte{
+			CAKey: a.Trusted, CertKey: leaf.Cert, KeyKey: leaf.Key,
+			SignerCertKey: a.Signer.Cert, SignerKeyKey: a.Signer.Key,
+		},
 	}
-	secret.Labels = instanceLabels(c, instance)
+	secret.Annotations = map[string]string{SinceAnnotation: a.Since.UTC().Format(time.RFC3339)}
 	return secret
 }
 
-// RepairTLSSecret returns live with the data of want.
-func RepairTLSSecret(live, want *corev1.Secret) *corev1.Secret {
-	return repairSecret(live, want.Labels, want.Data)
+// Authorities are a cluster's, as its Secrets hold them; either may be nil.
+func Authorities(wanted, operator *corev1.Secret) pki.Authorities {
+	var a pki.Authorities
+	if wanted != nil {
+		a.Wanted = CertificateOf(wanted)
+	}
+	if operator != nil {
+		a.Signer = pki.Pair{Cert: operator.Data[SignerCertKey], Key: operator.Data[SignerKeyKey]}
+		a.Trusted = operator.Data[CAKey]
+		// A time that can't be read is none, and then the step begins anew.
+		a.Since, _ = time.Parse(time.RFC3339, operator.Annotations[SinceAnnotation])
+	}
+	return a
+}
+
+// CertificateOf is the certificate of a Secret, with its key.
+func CertificateOf(secret *corev1.Secret) pki.Pair {
+	return pki.Pair{Cert: secret.Data[CertKey], Key: secret.Data[KeyKey]}
+}
+
+// ReplicationCertificateOf is an instance's certificate as a replica.
+func ReplicationCertificateOf(secret *corev1.Secret) pki.Pair {
+	return pki.Pair{Cert: secret.Data[ReplicationCertKey], Key: secret.Data[ReplicationKeyKey]}
+}
+
+// NewTLSSecret holds the certificates of one instance: one that its server and
+// its agent show, and one with which it streams as a replica.
+func NewTLSSecret(c *v1.PostgresCluster, instance string, trusted []byte, server, replication pki.Pair) *corev1.Secret {
+	secret := &corev1.Secret{
+		ObjectMeta: objectMeta(c, TLSSecret(instance)),
+		Type:       corev1.SecretTypeTLS,
+		Data: map[string][]byte{
+			CAKey: trusted, CertKey: server.Cert, KeyKey: server.Key,
+			ReplicationCertKey: replication.Cert, ReplicationKeyKey: replication.Key,
+		},
+	}
+	secret.Labels = instanceLabels(c, instance)
+	return secret
 }
 
 // CertificateHosts are the names that the certificate of an instance carries:
@@ -125,14 +163,19 @@ func CertificateHosts(c *v1.PostgresCluster, instance string) []string {
 	return hosts
 }
 
-func repairSecret(live *corev1.Secret, labels map[string]string, data map[string][]byte) *corev1.Secret {
-	same := hasLabels(live.Labels, labels)
+// RepairSecret returns live with all that want has, and with what it has
+// beside, or nil if it is so.
+func RepairSecret(live, want *corev1.Secret) *corev1.Secret {
+	same := hasLabels(live.Labels, want.Labels) && hasLabels(live.Annotations, want.Annotations)
 	repaired := live.DeepCopy()
-	repaired.Labels = withLabels(live.Labels, labels)
+	repaired.Labels = withLabels(live.Labels, want.Labels)
+	if len(want.Annotations) > 0 {
+		repaired.Annotations = withLabels(live.Annotations, want.Annotations)
+	}
 	if repaired.Data == nil {
 		repaired.Data = map[string][]byte{}
 	}
-	for key, value := range data {
+	for key, value := range want.Data {
 		if !bytes.Equal(live.Data[key], value) {
 			repaired.Data[key] = value
 			same = false

@@ -84,4 +84,9 @@ const (
 	ReasonInstanceReplaced     = "InstanceReplaced"
 	ReasonClusterCreated       = "ClusterCreated"
 	ReasonSchemaOutdated       = "SchemaOutdated"
+	ReasonAuthorityMade        = "AuthorityMade"
+	ReasonAuthorityRepaired    = "AuthorityRepaired"
+	ReasonAuthorityTrusted     = "AuthorityTrusted"
+	ReasonAuthorityInForce     = "AuthorityInForce"
+	ReasonAuthorityRetired     = "AuthorityRetired"
 )

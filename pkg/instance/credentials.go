@@ -1,0 +1,151 @@
+package instance
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+)
+
+// credentials are the instance's certificates and the authorities that it
+// trusts. They are read again when a file has changed.
+type credentials struct {
+	options Options
+
+	mu     sync.Mutex
+	stamp  credentialStamp
+	loaded loadedCredentials
+}
+
+// loadedCredentials are a set of files that belong together.
+type loadedCredentials struct {
+	// api is how the agent serves its API.
+	api *tls.Config
+	// hash is what State.Credentials reports.
+	hash string
+}
+
+type credentialStamp [5]time.Time
+
+// current is what the files hold. While files are being replaced, or hold
+// nothing that can be used, it is what they held before.
+func (c *credentials) current() (loadedCredentials, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stamp, err := c.stampNow()
+	if err == nil && c.loaded.api != nil && stamp == c.stamp {
+		return c.loaded, nil
+	}
+	var fresh loadedCredentials
+	if err == nil {
+		fresh, err = loadCredentials(c.options)
+	}
+	if after, changed := c.stampNow(); err == nil && (changed != nil || after != stamp) {
+		err = errors.New("the certificates are being replaced")
+	}
+	if err != nil {
+		if c.loaded.api != nil {
+			return c.loaded, nil // the next call looks again
+		}
+		return loadedCredentials{}, err
+	}
+	c.loaded, c.stamp = fresh, stamp
+	return fresh, nil
+}
+
+func (c *credentials) stampNow() (credentialStamp, error) {
+	var stamp credentialStamp
+	for i, name := range instanceapi.CredentialFiles {
+		info, err := os.Stat(c.options.tls(name))
+		if err != nil {
+			return stamp, fmt.Errorf("look at certificate: %w", err)
+		}
+		stamp[i] = info.ModTime()
+	}
+	return stamp, nil
+}
+
+func loadCredentials(o Options) (loadedCredentials, error) {
+	files := map[string][]byte{}
+	for _, name := range instanceapi.CredentialFiles {
+		content, err := os.ReadFile(o.tls(name))
+		if err != nil {
+			return loadedCredentials{}, fmt.Errorf("load certificates: %w", err)
+		}
+		files[name] = content
+	}
+	certificate, err := tls.X509KeyPair(files[instanceapi.CertFile], files[instanceapi.KeyFile])
+	if err != nil {
+		return loadedCredentials{}, fmt.Errorf("load certificate: %w", err)
+	}
+	if _, err := tls.X509KeyPair(files[instanceapi.ReplicationCertFile], files[instanceapi.ReplicationKeyFile]); err != nil {
+		return loadedCredentials{}, fmt.Errorf("load certificate for replication: %w", err)
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(bytes.Clone(files[instanceapi.CAFile])) {
+		return loadedCredentials{}, fmt.Errorf("load authorities: %s holds no certificate", o.tls(instanceapi.CAFile))
+	}
+	return loadedCredentials{hash: instanceapi.CredentialsHash(files), api: &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{certificate},
+		ClientCAs:    authorities,
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		// HTTP/2 would cost memory and gain nothing.
+		NextProtos:       []string{"http/1.1"},
+		VerifyConnection: verifyClient,
+	}}, nil
+}
+
+// verifyClient lets in the operator only; other holders of a certificate of
+// this CA, such as the cluster's instances, have no business here yet.
+func verifyClient(state tls.ConnectionState) error {
+	if name := state.PeerCertificates[0].Subject.CommonName; name != instanceapi.OperatorName {
+		return fmt.Errorf("client certificate of %q: only %q may ask", name, instanceapi.OperatorName)
+	}
+	return nil
+}
+
+// hash is that of the current credentials; empty if there are none.
+func (c *credentials) hash() string {
+	now, err := c.current()
+	if err != nil {
+		return ""
+	}
+	return now.hash
+}
+
+// credentialsInUse are those that agent and server both use; empty while the
+// server is behind. Replication reads the files at each connection.
+func (a *Agent) credentialsInUse() string {
+	now := a.credentials.hash()
+	if s := a.runningAs().server; s != nil && s.credentials.Load() != now {
+		return ""
+	}
+	return now
+}
+
+// hasOldCredentials says whether the server should read its certificates again.
+func (a *Agent) hasOldCredentials() bool {
+	now := a.credentials.hash()
+	return now != "" && a.server.credentials.Load() != now
+}
+
+// renewCredentials lets the server read its certificates again. Sessions go on.
+func (a *Agent) renewCredentials(ctx context.Context) error {
+	now := a.credentials.hash()
+	a.log.WithField("credentials", now).Info("the certificates have changed; reloading")
+	if err := a.reload(ctx); err != nil {
+		return err
+	}
+	if a.credentials.hash() == now { // else the server may have read what came in between
+		a.server.credentials.Store(now)
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package instance
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/pki"
+	"github.com/pgop/postgres-operator/pkg/postgres"
+)
+
+// deliver gives a pod new certificates and waits until it uses them.
+func (p *testPod) deliver(signer pki.Pair, trusted ...pki.Pair) {
+	p.world.Helper()
+	var bundle []byte
+	for _, authority := range trusted {
+		bundle = append(bundle, authority.Cert...)
+	}
+	issue(p.world.T, signer, bundle, p.options)
+	files := map[string][]byte{}
+	for _, name := range instanceapi.CredentialFiles {
+		content, err := os.ReadFile(p.options.tls(name))
+		must(p.world.T, err)
+		files[name] = content
+	}
+	p.waitFor("new certificates", func(s instanceapi.State) bool { return s.Credentials == instanceapi.CredentialsHash(files) })
+}
+
+// verify opens a connection that trusts one authority.
+func (p *testPod) verify(authority pki.Pair) error {
+	p.world.Helper()
+	root := filepath.Join(p.world.dir, p.options.Instance+"-root.crt")
+	must(p.world.T, os.WriteFile(root, authority.Cert, 0o600))
+	info := postgres.ConnInfo{Host: p.options.PodIP, Port: p.options.Port, DBName: "app", User: "app", Password: `a:b@c/d#e%f g-é'"\`,
+		Options: map[string]string{"sslmode": "verify-ca", "sslrootcert": root, "connect_timeout": "5"}}
+	db, err := sql.Open("postgres", info.KeyValue())
+	must(p.world.T, err)
+	defer db.Close()
+	return db.Ping()
+}
+
+// E-09, E-10: certificates and authorities are exchanged under running servers.
+// Each new connection uses the new ones, and no session ends.
+func TestE09CertificatesAreRenewedWithoutARestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply(func() { w.config.Members = []string{"shop-1", "shop-2"} })
+	primary, replica := w.start("shop-1", "127.0.0.11"), w.start("shop-2", "127.0.0.12")
+	primary.waitFor("ready", isReady)
+	replica.waitFor("ready", isReady)
+	began := []string{primary.query("SELECT pg_postmaster_start_time()"), replica.query("SELECT pg_postmaster_start_time()")}
+	session, err := primary.connect("app", `a:b@c/d#e%f g-é'"\`, "app").Conn(t.Context())
+	must(t, err)
+	defer session.Close()
+	var before, after int
+	must(t, session.QueryRowContext(t.Context(), "SELECT pg_backend_pid()").Scan(&before))
+
+	reconnect := func(when string) {
+		t.Helper()
+		sender := primary.query("SELECT pid FROM pg_stat_replication")
+		primary.query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+		w.eventually(when+": the replica streams again", func() bool {
+			now := primary.query("SELECT pid FROM pg_stat_replication WHERE state = 'streaming'")
+			return now != sender && !strings.Contains(now, "no rows")
+		}, func() string { return primary.query("SELECT pid, state FROM pg_stat_replication") })
+	}
+	old := w.ca
+	fresh, err := pki.NewAuthority("shop", time.Now())
+	must(t, err)
+	for _, step := range []struct {
+		why     string
+		pod     *testPod
+		signer  pki.Pair
+		trusted []pki.Pair
+	}{
+		{"another leaf of the same authority", primary, old, []pki.Pair{old}},
+		{"another leaf of the same authority", replica, old, []pki.Pair{old}},
+		{"the primary trusts both", primary, old, []pki.Pair{old, fresh}},
+		{"the replica trusts both", replica, old, []pki.Pair{old, fresh}},
+		{"the replica has a new one", replica, fresh, []pki.Pair{old, fresh}},
+		{"the primary has a new one", primary, fresh, []pki.Pair{old, fresh}},
+		{"the primary trusts the new one alone", primary, fresh, []pki.Pair{fresh}},
+		{"the replica trusts the new one alone", replica, fresh, []pki.Pair{fresh}},
+	} {
+		step.pod.deliver(step.signer, step.trusted...)
+		if err := step.pod.verify(step.signer); err != nil {
+			t.Errorf("%s: a client that trusts the signer: %v", step.why, err)
+		}
+		reconnect(step.why)
+	}
+	if err := primary.verify(old); err == nil {
+		t.Error("the server still has a certificate of the old authority")
+	}
+	must(t, session.QueryRowContext(t.Context(), "SELECT pg_backend_pid()").Scan(&after))
+	if before != after {
+		t.Errorf("the session's backend was %d and is %d", before, after)
+	}
+	if now := []string{primary.query("SELECT pg_postmaster_start_time()"), replica.query("SELECT pg_postmaster_start_time()")}; !slices.Equal(now, began) {
+		t.Errorf("servers started at %v and then at %v", began, now)
+	}
+}
+
+// What can't be used is left alone, and the certificates before it go on.
+func TestDamagedCertificatesAreNotUsed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.start("shop-1", "127.0.0.11")
+	good := p.waitFor("ready", isReady).Credentials
+	if good == "" {
+		t.Fatal("the agent says nothing of its certificates")
+	}
+	for _, name := range instanceapi.CredentialFiles {
+		content, err := os.ReadFile(p.options.tls(name))
+		must(t, err)
+		must(t, os.WriteFile(p.options.tls(name), bytes.ToUpper(content), 0o600))
+		if got := p.State(t.Context()).Credentials; got != good {
+			t.Errorf("%s is damaged: credentials %q, want %q", name, got, good)
+		}
+		if err := p.verify(w.ca); err != nil {
+			t.Errorf("%s is damaged: %v", name, err)
+		}
+		must(t, os.Remove(p.options.tls(name)))
+		if got := p.State(t.Context()).Credentials; got != good {
+			t.Errorf("%s is missing: credentials %q, want %q", name, got, good)
+		}
+		must(t, os.WriteFile(p.options.tls(name), content, 0o600))
+	}
+	p.deliver(w.ca, w.ca)
+}
+
+// The role of replicas is let in by its certificate alone.
+func TestReplicationNeedsItsCertificate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply(func() { w.hba = []string{"host all all all trust", "host replication all all trust"} })
+	p := w.start("shop-1", "127.0.0.11")
+	p.waitFor("ready", isReady)
+	// What an adopted volume may hold.
+	must(t, p.sql.Exec(t.Context(), "ALTER ROLE streaming_replica PASSWORD 'known' NOREPLICATION"))
+	w.eventually("the role to be put right", func() bool {
+		return p.query("SELECT rolreplication AND rolcanlogin AND rolpassword IS NULL FROM pg_authid WHERE rolname = 'streaming_replica'") == "true"
+	}, func() string { return p.query("SELECT rolpassword FROM pg_authid WHERE rolname = 'streaming_replica'") })
+
+	stranger, err := pki.NewAuthority("stranger", time.Now())
+	must(t, err)
+	cases := []struct {
+		why    string
+		signer pki.Pair
+		name   string
+		want   string
+	}{
+		{"the role's own", w.ca, postgres.ReplicationRole, ""},
+		{"another's", w.ca, "shop-2", "certificate authentication failed"},
+		{"of another authority", stranger, postgres.ReplicationRole, "unknown ca"},
+		{"none", pki.Pair{}, "", "certificate"},
+	}
+	for _, c := range cases {
+		info := postgres.ConnInfo{Host: p.options.PodIP, Port: p.options.Port, User: postgres.ReplicationRole, Password: "known",
+			Options: map[string]string{"sslmode": "require", "replication": "true", "sslcert": filepath.Join(w.dir, "none"), "sslkey": filepath.Join(w.dir, "none")}}
+		if c.name != "" {
+			leaf, err := c.signer.NewLeaf(c.name, nil, time.Now())
+			must(t, err)
+			info.Options["sslcert"], info.Options["sslkey"] = filepath.Join(w.dir, "c.crt"), filepath.Join(w.dir, "c.key")
+			must(t, os.WriteFile(info.Options["sslcert"], leaf.Cert, 0o600))
+			must(t, os.WriteFile(info.Options["sslkey"], leaf.Key, 0o600))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		output, err := exec.CommandContext(ctx, filepath.Join(w.bin, "psql"), "-XAt", "-d", info.KeyValue(), "-c", "IDENTIFY_SYSTEM").CombinedOutput()
+		cancel()
+		if (err == nil) != (c.want == "") || !strings.Contains(string(output), c.want) {
+			t.Errorf("%s: %v: %s, want %q", c.why, err, output, c.want)
+		}
+	}
+}
