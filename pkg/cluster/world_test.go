@@ -338,7 +338,7 @@ func (w *world) stepPod(name string) {
 			v.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: *v.Spec.Resources.Requests.Storage()}
 		})
 	case pod.Status.Phase == corev1.PodPending:
-		if volume != nil && volume.DeletionTimestamp == nil && w.objects["Secret"][specs.TLSSecret(name)] != nil {
+		if volume != nil && volume.DeletionTimestamp == nil && isUsable(w.tlsSecret(name)) {
 			w.mounted[pod.UID] = w.tlsSecret(name)
 			change(w, name, func(p *corev1.Pod) {
 				p.Status.Phase = corev1.PodRunning

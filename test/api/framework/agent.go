@@ -301,6 +301,9 @@ func (a *agent) state() instanceapi.State {
 		VolumeSize: 1 << 30, VolumeFree: 1 << 29,
 	}
 	a.mu.Unlock()
+	if secret, err := a.k.factory.Core().V1().Secrets().Lister().Secrets(a.pod.Namespace).Get(specs.TLSSecret(a.pod.Name)); err == nil {
+		s.Credentials = instanceapi.CredentialsHash(secret.Data)
+	}
 	if s.HasData && !record.IsEmpty() && s.Message == "" {
 		s.Phase = instanceapi.PhaseRunning
 		s.ServerVersion, s.Timeline = flagOf(a.pod, "--major")+".12", record.Timeline
