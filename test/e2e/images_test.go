@@ -77,12 +77,9 @@ func TestA16ImageOfAnotherMajorVersion(t *testing.T) {
 	c.AwaitReady()
 	c.SQL(framework.RW, "create table kept as select 1 as n")
 
-	// The same on data that exists: the server runs on until its pod is
-	// replaced, and then the data is left alone.
+	// The same on data that exists: the instance restarts with the image, and
+	// the data is left alone.
 	c.Edit(framework.Image("docker.io/library/postgres:15"))
-	c.AwaitCondition(v1.ConditionUpToDate, metav1.ConditionFalse, "major-1")
-	c.AwaitRows(framework.RW, "select count(*) from kept", "1")
-	c.DeletePod("major-1")
 	c.AwaitCondition(v1.ConditionReady, metav1.ConditionFalse, "PostgreSQL 15", "spec.postgres.version says 17")
 	c.Edit(framework.Image(""))
 	c.AwaitReady()

@@ -41,7 +41,7 @@ func CheckOperator(ctx context.Context) error {
 	var errs []error
 	for _, pod := range pods.Items {
 		for _, status := range pod.Status.ContainerStatuses {
-			if status.RestartCount > 0 {
+			if status.RestartCount > 0 && !wentWithItsNode(status) {
 				errs = append(errs, fmt.Errorf("the operator has restarted %d times: %s", status.RestartCount, podSummary(&pod)))
 			}
 		}
@@ -54,6 +54,13 @@ func CheckOperator(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("a panic in the operator's log:\n%s", log[max(0, at-200):min(len(log), at+3000)]))
 	}
 	return errors.Join(errs...)
+}
+
+// wentWithItsNode says whether the container's last end was that of its node,
+// of which the runtime knows nothing.
+func wentWithItsNode(status corev1.ContainerStatus) bool {
+	last := status.LastTerminationState.Terminated
+	return last != nil && last.Reason == "Unknown"
 }
 
 // operatorLog is the log of the operator's pods, and of what ran in them
