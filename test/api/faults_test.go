@@ -167,7 +167,7 @@ func TestB22StaleDeletionsSpareTheNewCluster(t *testing.T) {
 		return errors.Join(err, errors.New("it is there"))
 	})
 	fresh := f.StartOperator()
-	c = f.Create("shop", framework.Instances(2))
+	f.Create("shop", framework.Instances(2))
 	c.AwaitReady()
 	if c.Live().UID == old {
 		t.Fatal("the cluster is the old one")
