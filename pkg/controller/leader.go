@@ -25,6 +25,8 @@ const (
 	// stopTimeout bounds how long a leader that has lost its Lease waits for
 	// passes under way, whose requests have been cancelled.
 	stopTimeout = 3 * time.Second
+	// releaseTimeout bounds the release; without it the Lease runs out.
+	releaseTimeout = 10 * time.Second
 )
 
 var (
@@ -124,7 +126,7 @@ func (c *Contest) workWhile(ctx, led context.Context, work func(context.Context)
 // release lets another replica lead at once. The elector could do it, too, but
 // would after a failed renewal, while the work still goes on.
 func (c *Contest) release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	lock := c.lock()
 	record, _, err := lock.Get(ctx)
