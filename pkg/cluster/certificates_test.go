@@ -174,57 +174,58 @@ func (w *world) rotate(t *rapid.T) {
 // whatever order kubelets bring what is new, whoever is to trust each other
 // does, at each moment. In the end there is one authority, the Secret's.
 func TestE10AuthoritiesAreExchangedInMutualTrust(t *testing.T) {
-	checkFewer(t)
+	checkFewer(t, "40")
 	rapid.Check(t, func(t *rapid.T) {
 		w := settledWorld(3)
-		delivered := w.now
+		check := func(t *rapid.T) {
+			if err := errors.Join(w.stream(), w.reach()); err != nil {
+				t.Error(err)
+			}
+		}
+		// A node is not away for longer than this, or its instance is on its own.
+		const longest = 45 * time.Minute
+		seen := map[string]time.Time{}
+		drawLate := func(t *rapid.T) {
+			for n := range 4 {
+				name := specs.Instance("shop", n+1)
+				w.late[name] = w.now.Sub(seen[name]) < longest && rapid.Bool().Draw(t, name+" is late")
+			}
+		}
 		deliver := func() {
 			w.kubernetes()
 			w.agents()
-			delivered = w.now
+			for n := range 4 {
+				if name := specs.Instance("shop", n+1); !w.late[name] {
+					seen[name] = w.now
+				}
+			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"": func(t *rapid.T) {
-				if err := w.stream(); err != nil {
-					t.Error(err)
-				}
-				if err := w.reach(); err != nil {
-					t.Error(err)
-				}
-			},
+			"":     check,
 			"pass": func(*rapid.T) { w.catchUp(allKinds...); w.pass() },
 			"stale pass": func(t *rapid.T) {
 				w.catchUp(rapid.SliceOfDistinct(rapid.SampledFrom([]string{"Secret", "Pod", "Lease"}), rapid.ID).Draw(t, "kinds")...)
 				w.pass()
 			},
-			"kubelets of some": func(t *rapid.T) {
-				for n := range 4 {
-					name := specs.Instance("shop", n+1)
-					w.late[name] = rapid.Bool().Draw(t, name+" is late")
+			"kubelets": func(t *rapid.T) { drawLate(t); deliver(); clear(w.late) },
+			"minutes": func(t *rapid.T) {
+				drawLate(t)
+				for range rapid.IntRange(1, 8).Draw(t, "minutes") {
+					w.catchUp(allKinds...)
+					w.pass()
+					deliver()
+					check(t)
+					w.now = w.now.Add(time.Minute)
 				}
-				w.kubernetes()
-				w.agents()
 				clear(w.late)
 			},
-			"kubelets": func(*rapid.T) { deliver() },
-			"minutes": func(*rapid.T) {
-				if w.now.Sub(delivered) > 45*time.Minute {
-					deliver() // a node is not away for longer, or its instance is on its own
-				}
-				w.now = w.now.Add(7 * time.Minute)
-			},
-			"hours": func(*rapid.T) {
-				deliver()
-				w.now = w.now.Add(2 * time.Hour)
-				delivered = w.now
-			},
+			"an hour without the operator": func(*rapid.T) { deliver(); w.now = w.now.Add(time.Hour); deliver() },
 			"weeks": func(*rapid.T) {
 				w.everybody(2)
 				w.now = w.now.Add(20 * 24 * time.Hour)
 				w.everybody(2)
-				delivered = w.now
+				deliver()
 			},
-			"everybody":    func(*rapid.T) { w.everybody(1); delivered = w.now },
 			"cut or reach": func(t *rapid.T) { w.cut[drawInstance(t)] = rapid.Bool().Draw(t, "cut") },
 			"replace":      func(*rapid.T) { w.replaceCA() },
 			"delete":       func(*rapid.T) { w.remove("Secret", "shop-ca") },
@@ -249,7 +250,7 @@ func TestE10AuthoritiesAreExchangedInMutualTrust(t *testing.T) {
 // that in the midst of a rotation, the operator may be blind until kubelets have
 // brought what is new, and nothing else.
 func TestAuthoritiesComeToRestFromAnything(t *testing.T) {
-	checkFewer(t)
+	checkFewer(t, "25")
 	rapid.Check(t, func(t *rapid.T) {
 		w := settledWorld(2)
 		t.Repeat(map[string]func(*rapid.T){
@@ -279,10 +280,10 @@ func TestAuthoritiesComeToRestFromAnything(t *testing.T) {
 
 // checkFewer lets rapid try fewer times than it does by default, since every
 // signature takes its time. -rapid.checks asks for more.
-func checkFewer(t *testing.T) {
+func checkFewer(t *testing.T, times string) {
 	checks := flag.Lookup("rapid.checks")
 	if before := checks.Value.String(); before == checks.DefValue {
-		if err := checks.Value.Set("60"); err != nil {
+		if err := checks.Value.Set(times); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = checks.Value.Set(before) })

@@ -176,6 +176,10 @@ func TestA18ImageWithAnotherUserID(t *testing.T) {
 		t.Errorf("server and data belong to %q", got)
 	}
 	c.AwaitRows(framework.RW, "select 1", "1")
+	// A replica's key is of use to whoever the server runs as.
+	c.Edit(framework.Instances(2))
+	c.AwaitReady()
+	wantStreaming(t, c, 2)
 }
 
 // A password that people have put into the Secret reaches the server, and every
