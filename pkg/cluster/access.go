@@ -104,6 +104,8 @@ func ensureServices(o Observation, p *Plan) {
 	for _, want := range specs.Services(o.Cluster) {
 		if live := o.Services[want.Name]; live == nil {
 			p.create(want, "", "")
+		} else if specs.MustRemakeService(live, want) {
+			p.delete(live, "", "")
 		} else if repaired := specs.RepairService(live, want); repaired != nil {
 			p.update(repaired)
 		}

@@ -48,6 +48,9 @@ func (a actor) act(ctx context.Context, action Action) (bool, *Failure) {
 			return false, nil // changed meanwhile; its event wakes the next pass
 		}
 	case Delete:
+		if err := a.trySuccessor(ctx, action.Successor); err != nil {
+			return false, refused(action, err)
+		}
 		err = deleteObject(ctx, a.client, action.Object)
 		if errors.IsConflict(err) || errors.IsNotFound(err) {
 			return false, nil // already gone, or replaced by one that is not meant
@@ -100,6 +103,23 @@ func (a actor) create(ctx context.Context, action Action) (bool, *Failure) {
 	}
 	_, failure := a.act(ctx, Action{Verb: Update, Object: relabelled})
 	return false, failure
+}
+
+// trySuccessor asks the API server whether it would have the object, and
+// returns why it finds it invalid. Any other refusal may end when the object
+// that it replaces is gone: that one has the name, and a share of the quota.
+func (a actor) trySuccessor(ctx context.Context, successor object) error {
+	if successor == nil {
+		return nil
+	}
+	c, err := bind(a.client, successor)
+	if err != nil {
+		return err
+	}
+	if err := c.try(ctx); errors.IsInvalid(err) {
+		return fmt.Errorf("it stays, since what would take its place is refused: %w", err)
+	}
+	return nil
 }
 
 // clear takes an annotation from the cluster, if its value is the one seen.
@@ -163,6 +183,8 @@ type typedClient[T object] interface {
 type calls struct {
 	get    func(context.Context) (object, error)
 	create func(context.Context) error
+	// try is create without an effect.
+	try    func(context.Context) error
 	update func(context.Context) error
 	delete func(context.Context) error
 }
@@ -174,6 +196,10 @@ func callsOf[T object](client typedClient[T], o T) calls {
 		},
 		create: func(ctx context.Context) error {
 			_, err := client.Create(ctx, o, metav1.CreateOptions{})
+			return err
+		},
+		try: func(ctx context.Context) error {
+			_, err := client.Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
 		},
 		update: func(ctx context.Context) error {

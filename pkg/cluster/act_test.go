@@ -227,3 +227,32 @@ func TestNamespaceThatGoesIsNoFailureOfItsOwn(t *testing.T) {
 		t.Errorf("got %+v", failure)
 	}
 }
+
+// A pod that serves is not deleted for one that the API server would not have.
+func TestAPodStaysWhenItsSuccessorIsInvalid(t *testing.T) {
+	c := v1.WithDefaults(newWorld(1).cluster)
+	old, next := specs.Pod(c, "shop-1", testImage), specs.Pod(c, "shop-1", testImage)
+	for _, answer := range []struct {
+		why  string
+		err  error
+		goes bool
+	}{
+		{"it is invalid", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "shop-1", nil), false},
+		{"the name is taken, by the pod itself", apierrors.NewAlreadyExists(schema.GroupResource{Resource: "pods"}, "shop-1"), true},
+		{"the quota is full, of the pod itself perhaps", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "shop-1", errors.New("exceeded quota")), true},
+	} {
+		client := fake.NewClientset(old.DeepCopy())
+		client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if dry := action.(clienttesting.CreateActionImpl).CreateOptions.DryRun; len(dry) != 1 || dry[0] != metav1.DryRunAll {
+				t.Errorf("%s: it is made: %v", answer.why, dry)
+			}
+			return true, nil, answer.err
+		})
+		a := actor{client: kubeOf(client)}
+		did, failure := a.act(context.Background(), Action{Verb: Delete, Object: old, Successor: next})
+		_, err := client.CoreV1().Pods(old.Namespace).Get(context.Background(), old.Name, metav1.GetOptions{})
+		if did != answer.goes || (failure == nil) != answer.goes || apierrors.IsNotFound(err) != answer.goes {
+			t.Errorf("%s: deleted %v, failure %v, then %v", answer.why, did, failure, err)
+		}
+	}
+}

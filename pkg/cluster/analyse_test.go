@@ -378,6 +378,21 @@ var analyseCases = []struct {
 		change(w, "shop-2", func(p *corev1.Pod) { delete(p.Labels, specs.RoleLabel) })
 	}},
 
+	{why: "the headless Service was given an address: it is made anew", change: func(w *world) {
+		change(w, "shop-pods", func(s *corev1.Service) { s.Spec.ClusterIP = "10.0.0.7" })
+	}},
+	{why: "more instances are asked for than can stream", change: func(w *world) {
+		w.set("max_wal_senders", "12")
+		w.scale(13)
+	}},
+	{why: "two objects of others are in the way: both are named", change: func(w *world) {
+		w.remove("Service", "shop-rw")
+		w.remove("Service", "shop-ro")
+	}, inTheWay: true, failed: map[string]error{
+		"create Service shop-rw": conflict(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "shop-rw"}}),
+		"create Service shop-ro": conflict(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "shop-ro"}}),
+	}},
+
 	// Volumes of an earlier cluster.
 	{why: "the volumes of an earlier cluster are there, and nobody knows yet what they hold", change: func(w *world) { w.rebirth(3) }},
 	{why: "the volumes of an earlier cluster hold its database: it is taken over", change: func(w *world) {
@@ -692,7 +707,7 @@ func TestTheTableShowsEverything(t *testing.T) {
 	for verb, kinds := range map[Verb][]string{
 		Create: allKinds,
 		Update: {"ConfigMap", "EndpointSlice", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Role", "RoleBinding", "Secret", "Service"},
-		Delete: {"PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Secret"},
+		Delete: {"PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Secret", "Service"},
 		Clear:  {"PostgresCluster"},
 	} {
 		for _, kind := range kinds {

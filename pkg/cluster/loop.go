@@ -210,7 +210,7 @@ func (l *Loop) carryOut(ctx context.Context, c *v1.PostgresCluster, plan Plan) [
 			l.log.WithField("reason", action.Reason).Info(action.Note)
 			// The object is named as related: events that differ in their note
 			// alone would be counted as one.
-			l.Events.Eventf(c, action.Object, corev1.EventTypeNormal, action.Reason, string(action.Verb), "%s", action.Note)
+			l.Events.Eventf(c, action.Object, corev1.EventTypeNormal, action.Reason, string(action.Verb), "%s", noteOf(action.Note))
 		}
 	}
 	return failuresIn(outcomes)
@@ -293,9 +293,18 @@ func (l *Loop) announce(c *v1.PostgresCluster, before, after []metav1.Condition)
 		if now.Status == metav1.ConditionFalse && isBad(now.Reason) {
 			kind = corev1.EventTypeWarning
 		}
-		l.Events.Eventf(c, nil, kind, now.Reason, "Observe"+now.Type, "%s", orElse(now.Message, newsOf(now)))
+		l.Events.Eventf(c, nil, kind, now.Reason, "Observe"+now.Type, "%s", noteOf(orElse(now.Message, newsOf(now))))
 		l.log.WithFields(logrus.Fields{"condition": now.Type, "status": now.Status, "reason": now.Reason}).Info(now.Message)
 	}
+}
+
+// noteOf cuts a text to what an event may hold.
+func noteOf(text string) string {
+	const most = 1000 // bytes; the API server takes 1024
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 func isNews(was *metav1.Condition, now metav1.Condition) bool {

@@ -55,6 +55,9 @@ const (
 type Action struct {
 	Verb   Verb
 	Object object
+	// Successor is what takes the object's place after Delete; if the API server
+	// would not have it, the object stays.
+	Successor object
 	// Annotation is what Clear takes away.
 	Annotation string
 	// Reason and Note make an event when the action has succeeded; none when

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
 // restartInstances restarts the pods that are not as the spec asks, and all of
@@ -33,7 +34,10 @@ func restartInstances(o Observation, p *Plan) {
 		}
 	}
 	i := find(o, next)
-	p.delete(i.Pod, v1.ReasonInstanceRestarted, fmt.Sprintf("restarting instance %s: %s", next, whyRestart(o, i)))
+	p.Actions = append(p.Actions, Action{
+		Verb: Delete, Object: i.Pod, Successor: specs.Pod(o.Cluster, next, o.OperatorImage),
+		Reason: v1.ReasonInstanceRestarted, Note: fmt.Sprintf("restarting instance %s: %s", next, whyRestart(o, i)),
+	})
 }
 
 // dueForRestart are the members whose pods must restart, sorted by number. A
@@ -77,6 +81,6 @@ func finishRestart(o Observation, p *Plan) {
 	}
 	p.Actions = append(p.Actions, Action{
 		Verb: Clear, Object: o.Cluster, Annotation: v1.RestartAnnotation,
-		Reason: v1.ReasonRestarted, Note: fmt.Sprintf("every instance has restarted, as %s=%s asked", v1.RestartAnnotation, request),
+		Reason: v1.ReasonRestarted, Note: fmt.Sprintf("every instance has restarted since %s=%s asked for it", v1.RestartAnnotation, request),
 	})
 }

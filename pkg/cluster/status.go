@@ -203,13 +203,13 @@ func upToDate(o Observation, p Plan, failures []Failure) metav1.Condition {
 	held := map[string][]string{} // by what the server says
 	var behind, rolling, restart []string
 	for _, i := range o.Instances {
-		if i.Pod == nil || i.podIsLeaving() {
+		if i.Pod == nil {
 			continue
 		}
 		if whyRestart(o, i) != "" {
 			rolling = append(rolling, i.Name)
 		}
-		if i.State == nil || i.State.Phase != instanceapi.PhaseRunning {
+		if i.podIsLeaving() || i.State == nil || i.State.Phase != instanceapi.PhaseRunning {
 			continue
 		}
 		switch {
@@ -373,8 +373,8 @@ func progressing(o Observation, p Plan, blocked trouble, found bool) metav1.Cond
 // refused, then what can't go on, then the instance in trouble with the lowest
 // number.
 func firstTrouble(o Observation, p Plan, failures []Failure) (trouble, bool) {
-	for _, f := range failures {
-		return trouble{f.Reason, limit(fmt.Sprintf("%s: %v", f.Action, f.Err))}, true
+	if len(failures) > 0 {
+		return trouble{failures[0].Reason, limit(describeFailures(failures))}, true
 	}
 	for _, i := range everyInstance(o, p) {
 		if i.isReady() {
@@ -385,6 +385,18 @@ func firstTrouble(o Observation, p Plan, failures []Failure) (trouble, bool) {
 		}
 	}
 	return trouble{}, false
+}
+
+// describeFailures tells of those that have the first one's reason, so that
+// people can clear all of them away at once.
+func describeFailures(failures []Failure) string {
+	var texts []string
+	for _, f := range failures {
+		if f.Reason == failures[0].Reason {
+			texts = append(texts, fmt.Sprintf("%s: %v", f.Action, f.Err))
+		}
+	}
+	return strings.Join(texts, "; ")
 }
 
 // describeAll says what is waited for: by the cluster, then by each instance

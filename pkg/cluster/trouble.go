@@ -65,6 +65,9 @@ func podTrouble(pod *corev1.Pod) (trouble, bool) {
 const startGrace = 10 * time.Second
 
 func agentTrouble(i Instance, now time.Time) trouble {
+	if i.State == nil && i.Pod.Spec.NodeName == "" {
+		return trouble{"", "its pod waits for the scheduler to give it a node"}
+	}
 	if i.State == nil {
 		started, running := containerStart(i.Pod)
 		if !running || now.Sub(started) < startGrace {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,7 +34,7 @@ type Configuration struct {
 // refuses, one error for each field, with the way out.
 func CheckConfiguration(c *v1.PostgresCluster) error {
 	given, err := parameters(c)
-	err = errors.Join(err, checkMemory(c, postgres.Merge(nil, given)))
+	err = errors.Join(err, checkMemory(c, postgres.Merge(nil, given)), checkReplicas(c, postgres.Merge(postgres.Defaults(0), given)))
 	if hbaErr := postgres.CheckHBA(c.Spec.Postgres.HBA); hbaErr != nil {
 		err = errors.Join(err, fmt.Errorf("spec.postgres.hba: %w", hbaErr))
 	}
@@ -130,4 +131,16 @@ func RepairConfigMap(live, want *corev1.ConfigMap) *corev1.ConfigMap {
 	repaired.Data = want.Data
 	repaired.Labels = withLabels(live.Labels, want.Labels)
 	return repaired
+}
+
+// checkReplicas refuses more instances than can stream at once.
+func checkReplicas(c *v1.PostgresCluster, parameters map[string]string) error {
+	instances := int64(*c.Spec.Instances)
+	for _, name := range []string{"max_wal_senders", "max_replication_slots"} {
+		room, err := strconv.ParseInt(strings.TrimSpace(parameters[name]), 0, 32)
+		if err == nil && room < instances {
+			return fmt.Errorf("spec.postgres.parameters[%s]: %d are too few for the %d of spec.instances; set at least %d", name, room, instances, instances)
+		}
+	}
+	return nil // what is no number was refused before
 }

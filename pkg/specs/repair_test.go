@@ -48,6 +48,7 @@ func TestServicesAreRepairedWhereTheyDifferFromWhatIsAsked(t *testing.T) {
 			"another port":           func(s *corev1.Service) { s.Spec.Ports[0].Port = 5433 },
 			"another target":         func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromString("http") },
 			"a port added":           func(s *corev1.Service) { s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "x", Port: 1}) },
+			"addresses from outside": func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.1"} },
 			"another type":           func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort },
 			"addresses before ready": func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = !s.Spec.PublishNotReadyAddresses },
 		} {
@@ -364,6 +365,28 @@ func TestVolumeOfAnEarlierClusterIsAdopted(t *testing.T) {
 	}
 	if !IsAdopted(volume, shop(func(c *v1.PostgresCluster) { c.UID = "another life" })) {
 		t.Error("a volume of an earlier cluster counts as made for this one")
+	}
+}
+
+// A headless Service that somebody made another one is headless again, or must
+// be made anew where an address was given to it, which never changes.
+func TestHeadlessStaysHeadless(t *testing.T) {
+	pods := Services(shop())[3]
+	elsewhere := liveService(t, pods)
+	elsewhere.Spec.Type, elsewhere.Spec.ExternalName, elsewhere.Spec.ClusterIP = corev1.ServiceTypeExternalName, "evil.example", ""
+	repaired := RepairService(elsewhere, pods)
+	if MustRemakeService(elsewhere, pods) || repaired == nil || repaired.Spec.ClusterIP != corev1.ClusterIPNone || repaired.Spec.ExternalName != "" {
+		t.Errorf("repaired: %+v", repaired)
+	}
+	addressed := liveService(t, pods)
+	addressed.Spec.ClusterIP = "10.0.0.7"
+	if !MustRemakeService(addressed, pods) {
+		t.Error("a headless Service keeps an address")
+	}
+	for _, want := range Services(shop()) {
+		if MustRemakeService(liveService(t, want), want) {
+			t.Errorf("%s is as asked, and would be made anew", want.Name)
+		}
 	}
 }
 

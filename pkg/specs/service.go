@@ -70,6 +70,10 @@ func RepairService(live, want *corev1.Service) *corev1.Service {
 	repaired.Labels = withLabels(live.Labels, want.Labels)
 	repaired.Spec.Selector = want.Spec.Selector
 	repaired.Spec.Type = want.Spec.Type
+	repaired.Spec.ExternalName, repaired.Spec.ExternalIPs = "", nil
+	if repaired.Spec.ClusterIP == "" {
+		repaired.Spec.ClusterIP = want.Spec.ClusterIP // it was of a type that has none
+	}
 	repaired.Spec.PublishNotReadyAddresses = want.Spec.PublishNotReadyAddresses
 	if !slices.EqualFunc(live.Spec.Ports, want.Spec.Ports, samePort) {
 		repaired.Spec.Ports = want.Spec.Ports
@@ -77,6 +81,7 @@ func RepairService(live, want *corev1.Service) *corev1.Service {
 	same := hasLabels(live.Labels, want.Labels) &&
 		maps.Equal(live.Spec.Selector, want.Spec.Selector) &&
 		live.Spec.Type == want.Spec.Type &&
+		live.Spec.ExternalName == "" && len(live.Spec.ExternalIPs) == 0 &&
 		live.Spec.PublishNotReadyAddresses == want.Spec.PublishNotReadyAddresses &&
 		slices.EqualFunc(live.Spec.Ports, want.Spec.Ports, samePort)
 	if same {
@@ -87,4 +92,10 @@ func RepairService(live, want *corev1.Service) *corev1.Service {
 
 func samePort(a, b corev1.ServicePort) bool {
 	return a.Name == b.Name && a.Port == b.Port && a.TargetPort == b.TargetPort && a.Protocol == b.Protocol
+}
+
+// MustRemakeService says whether live has lost what makes it headless, which
+// can't be put back.
+func MustRemakeService(live, want *corev1.Service) bool {
+	return want.Spec.ClusterIP == corev1.ClusterIPNone && live.Spec.ClusterIP != "" && live.Spec.ClusterIP != corev1.ClusterIPNone
 }
