@@ -12,6 +12,7 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/retry"
 )
 
 // How the replicas of an operator contend for their Lease. A leader that is
@@ -128,16 +129,17 @@ func (c *Contest) workWhile(ctx, led context.Context, work func(context.Context)
 func (c *Contest) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	lock := c.lock()
-	record, _, err := lock.Get(ctx)
+	// A last renewal that was cancelled may still arrive in between.
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		lock := c.lock()
+		record, _, err := lock.Get(ctx)
+		if err != nil || record.HolderIdentity != c.Identity {
+			return err
+		}
+		record.HolderIdentity, record.LeaseDurationSeconds = "", 1
+		return lock.Update(ctx, *record)
+	})
 	if err != nil {
-		return fmt.Errorf("release Lease %s/%s: %w", c.Namespace, c.Name, err)
-	}
-	if record.HolderIdentity != c.Identity {
-		return nil
-	}
-	record.HolderIdentity, record.LeaseDurationSeconds = "", 1
-	if err := lock.Update(ctx, *record); err != nil {
 		return fmt.Errorf("release Lease %s/%s: %w", c.Namespace, c.Name, err)
 	}
 	return nil
