@@ -106,16 +106,19 @@ func operate(ctx context.Context, f operatorFlags, config *rest.Config, log *log
 	if err != nil {
 		return err
 	}
+	// Until the work has ended, which may be some time after ctx.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", counted.Handler())
-	serve(ctx, f.metrics, mux, log)
-	serve(ctx, f.probes, probes(contest.Check, o.ready), log)
+	serve(serving, f.metrics, mux, log)
+	serve(serving, f.probes, probes(contest.Check, func() error { return o.ready(contest.KnowsLeader()) }), log)
 	log.WithFields(logrus.Fields{"version": version, "namespace": orAll(f.namespace)}).Info("operator starts")
 	defer log.Info("operator has stopped")
 	if f.electIn == "" {
 		log.Warn("no leader election: see to it that no other operator looks after the same clusters")
-		counted.Leads(true)
-		return o.lookAfterClusters(ctx)
+		o.leads(true)
+		return o.lookAfterClusters(serving, ctx)
 	}
 	return contest.Run(ctx, o.lookAfterClusters)
 }
@@ -126,8 +129,15 @@ type operator struct {
 	config  *rest.Config
 	log     *logrus.Entry
 	metrics *metrics.Metrics
-	// controller is there while this process leads.
+	leading atomic.Bool
+	// controller is there while this process leads and has begun to work.
 	controller atomic.Pointer[controller.Controller]
+}
+
+// leads is told when this process begins and ends to lead.
+func (o *operator) leads(leads bool) {
+	o.leading.Store(leads)
+	o.metrics.Leads(leads)
 }
 
 func (o *operator) contest() (*controller.Contest, error) {
@@ -141,25 +151,34 @@ func (o *operator) contest() (*controller.Contest, error) {
 	}
 	return &controller.Contest{
 		Leases: leases, Namespace: o.flags.electIn, Name: "postgres-operator",
-		Identity: host + "_" + string(uuid.NewUUID()), Log: o.log, Leads: o.metrics.Leads,
+		Identity: host + "_" + string(uuid.NewUUID()), Log: o.log, Leads: o.leads,
 	}, nil
 }
 
-// ready says whether a standby could take over, which it always can, or the
-// leader has filled its caches.
-func (o *operator) ready() bool {
+// ready says what is missing until the leader works, with the CRD installed and
+// its caches filled, or a standby could take over.
+func (o *operator) ready(knowsLeader bool) error {
 	c := o.controller.Load()
-	return c == nil || c.HasSynced()
+	switch {
+	case o.leading.Load() && c == nil:
+		return errors.New("leads, and is starting")
+	case o.leading.Load() && !c.HasSynced():
+		return errors.New("leads, and is filling its caches")
+	case !o.leading.Load() && !knowsLeader:
+		return errors.New("has not seen the leader's Lease yet")
+	}
+	return nil
 }
 
 // lookAfterClusters is the leader's work: it installs the CRD and runs the
-// controller until ctx ends.
-func (o *operator) lookAfterClusters(ctx context.Context) error {
+// controller. When stopping ends, passes under way still have time to end; when
+// ctx ends, they are cut short.
+func (o *operator) lookAfterClusters(ctx, stopping context.Context) error {
 	// Custom resources have no protobuf form.
 	custom := rest.CopyConfig(o.config)
 	custom.ContentType, custom.AcceptContentTypes = "", ""
 	if o.flags.createCRD {
-		if err := o.install(ctx, custom); err != nil {
+		if err := o.install(ctx, stopping, custom); err != nil {
 			return err
 		}
 	}
@@ -196,11 +215,16 @@ func (o *operator) lookAfterClusters(ctx context.Context) error {
 	defer forget()
 	o.controller.Store(c)
 	defer o.controller.Store(nil)
+	defer context.AfterFunc(stopping, c.Drain)()
 	return c.Run(ctx)
 }
 
-// install puts the CRD, and the policy that belongs to it, into the cluster.
-func (o *operator) install(ctx context.Context, custom *rest.Config) error {
+// install puts the CRD, and the policy that belongs to it, into the cluster. It
+// may be cut short anywhere.
+func (o *operator) install(ctx, stopping context.Context, custom *rest.Config) error {
+	ctx, cut := context.WithCancel(ctx)
+	defer cut()
+	defer context.AfterFunc(stopping, cut)()
 	extensions, err := apiextensions.NewForConfig(custom)
 	if err != nil {
 		return fmt.Errorf("make the client of CRDs: %w", err)

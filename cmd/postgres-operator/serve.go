@@ -10,8 +10,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// probes answers /healthz, which fails when the leader is stuck, and /readyz.
-func probes(check func() error, ready func() bool) http.Handler {
+// probes answers /healthz and /readyz with what is wrong or missing.
+func probes(healthy, ready func() error) http.Handler {
 	mux := http.NewServeMux()
 	answer := func(path string, problem func() error) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
@@ -22,13 +22,8 @@ func probes(check func() error, ready func() bool) http.Handler {
 			fmt.Fprintln(w, "ok")
 		})
 	}
-	answer("/healthz", check)
-	answer("/readyz", func() error {
-		if !ready() {
-			return errors.New("the caches are being filled")
-		}
-		return nil
-	})
+	answer("/healthz", healthy)
+	answer("/readyz", ready)
 	return mux
 }
 

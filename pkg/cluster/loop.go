@@ -58,11 +58,14 @@ type Deps struct {
 // name has another UID and another Loop.
 type Loop struct {
 	Deps
-	key    cache.ObjectName
-	uid    types.UID
-	wake   chan struct{}
-	agents *agents
-	log    *logrus.Entry
+	key  cache.ObjectName
+	uid  types.UID
+	wake chan struct{}
+	// drained is closed, once, when no further pass is to be made.
+	drained chan struct{}
+	drain   sync.Once
+	agents  *agents
+	log     *logrus.Entry
 	// told are the failures of the last pass, so that each is told once.
 	told map[string]bool
 	// namespaceGoes is set once the API server has said so. Everything here is
@@ -77,13 +80,14 @@ type Loop struct {
 // NewLoop makes the loop of a cluster; Run runs it.
 func NewLoop(deps Deps, key cache.ObjectName, uid types.UID) *Loop {
 	return &Loop{
-		Deps:   deps,
-		key:    key,
-		uid:    uid,
-		wake:   make(chan struct{}, 1),
-		agents: &agents{},
-		log:    deps.Log.WithFields(logrus.Fields{"namespace": key.Namespace, "cluster": key.Name}),
-		told:   map[string]bool{},
+		Deps:    deps,
+		key:     key,
+		uid:     uid,
+		wake:    make(chan struct{}, 1),
+		drained: make(chan struct{}),
+		agents:  &agents{},
+		log:     deps.Log.WithFields(logrus.Fields{"namespace": key.Namespace, "cluster": key.Name}),
+		told:    map[string]bool{},
 	}
 }
 
@@ -99,19 +103,15 @@ func (l *Loop) Wake() {
 	}
 }
 
-// Run makes one pass for each wake-up until ctx ends. When the next pass is
-// due, and how long to back off after an error, it tells the queue.
+// Drain makes Run return once the pass under way, if there is one, has ended.
+func (l *Loop) Drain() { l.drain.Do(func() { close(l.drained) }) }
+
+// Run makes one pass for each wake-up until ctx ends, which cuts the pass under
+// way short, or the loop is drained. When the next pass is due, and how long to
+// back off after an error, it tells the queue.
 func (l *Loop) Run(ctx context.Context) {
 	defer l.agents.closeAll()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-l.wake:
-		}
-		if ctx.Err() != nil {
-			return // stopped and woken at once
-		}
+	for l.awaitWake(ctx) {
 		began := l.Now()
 		recheck, err := l.guardedPass(ctx)
 		if ctx.Err() != nil {
@@ -121,6 +121,22 @@ func (l *Loop) Run(ctx context.Context) {
 			l.Passed(l.Now().Sub(began), err != nil)
 		}
 		l.requeue(recheck, err)
+	}
+}
+
+// awaitWake returns true when a pass is due, and false when no more is to be
+// made, even if one is due as well.
+func (l *Loop) awaitWake(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+	case <-l.drained:
+	case <-l.wake:
+	}
+	select {
+	case <-l.drained:
+		return false
+	default:
+		return ctx.Err() == nil
 	}
 }
 

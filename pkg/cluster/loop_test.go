@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -306,6 +307,48 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		if n := len(b.kube.Actions()); n > 0 {
 			t.Fatalf("%d calls after the end", n)
 		}
+	}
+}
+
+// A loop that is drained ends the pass under way, with its report, and makes no
+// other.
+func TestDrainedLoopEndsItsPass(t *testing.T) {
+	b := newBench(t)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	ended := make(chan struct{})
+	var draining sync.Once
+	b.kube.PrependReactor("create", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		draining.Do(func() {
+			b.Drain()
+			b.Drain() // asked twice
+			b.Wake()
+		})
+		return false, nil, nil
+	})
+	b.Wake()
+	go func() {
+		b.Run(ctx)
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the loop goes on")
+	}
+	if n := b.statusWrites(); n != 1 {
+		t.Errorf("the status was written %d times", n)
+	}
+	if diff := cmp.Diff([]string{}, b.warnings()); diff != "" {
+		t.Error(diff)
+	}
+	calls := len(b.kube.Actions())
+	for range 20 { // a select would take either
+		b.Wake()
+		b.Run(ctx)
+	}
+	if n := len(b.kube.Actions()); n != calls {
+		t.Errorf("%d calls after the end", n-calls)
 	}
 }
 

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -17,10 +18,13 @@ import (
 	postgreslisters "github.com/pgop/postgres-operator/pkg/generated/listers/postgres/v1"
 )
 
-// How long a cluster waits after a pass in which something failed.
 const (
+	// How long a cluster waits after a pass in which something failed.
 	firstBackOff = 250 * time.Millisecond
 	lastBackOff  = 30 * time.Second
+	// drainTimeout is what passes under way have to end, which take a second at
+	// most unless the API server is slow.
+	drainTimeout = 5 * time.Second
 )
 
 // Config is what a controller needs.
@@ -45,6 +49,9 @@ type Controller struct {
 	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	loops   *registry
 	log     *logrus.Entry
+	// drained is closed, once, when nothing more is to be begun.
+	drained chan struct{}
+	drain   sync.Once
 }
 
 // New wires a controller; Run runs it.
@@ -74,7 +81,8 @@ func New(config Config) (*Controller, error) {
 		loops: newRegistry(func(key cache.ObjectName, uid types.UID) *cluster.Loop {
 			return cluster.NewLoop(deps, key, uid)
 		}),
-		log: config.Log,
+		log:     config.Log,
+		drained: make(chan struct{}),
 	}, nil
 }
 
@@ -84,22 +92,36 @@ func (c *Controller) Clusters() postgreslisters.PostgresClusterLister { return c
 // HasSynced says whether every cache is filled.
 func (c *Controller) HasSynced() bool { return c.sources.hasSynced() }
 
-// Run works until ctx ends, then waits until every pass under way has ended.
-func (c *Controller) Run(ctx context.Context) error {
-	defer c.loops.wait()
-	defer c.queue.ShutDown()
+// Drain makes Run begin nothing more and return when the passes under way have
+// ended. Those that take too long are cut short.
+func (c *Controller) Drain() { c.drain.Do(func() { close(c.drained) }) }
 
-	c.sources.start(ctx)
-	if err := c.sources.awaitSync(ctx); err != nil {
-		return err
-	}
-	c.log.Info("caches are filled; looking after clusters")
+// Run works until it is drained, or ctx ends, which cuts passes under way short.
+// It returns when every pass has ended.
+func (c *Controller) Run(ctx context.Context) error {
+	ctx, cut := context.WithCancel(ctx)
+	defer c.loops.wait()
+	defer cut()
+	beginning, stop := context.WithCancel(ctx)
 	go func() {
-		<-ctx.Done()
+		select {
+		case <-c.drained:
+		case <-ctx.Done():
+		}
+		stop()
 		c.queue.ShutDown()
 	}()
-	for c.work(ctx) {
+
+	c.sources.start(ctx)
+	if err := c.sources.awaitSync(beginning); err != nil {
+		return ctx.Err() // nil if it was drained
 	}
+	c.log.Info("caches are filled; looking after clusters")
+	for beginning.Err() == nil && c.work(ctx) {
+	}
+	c.loops.drain()
+	defer time.AfterFunc(drainTimeout, cut).Stop()
+	c.loops.wait()
 	return nil
 }
 

@@ -48,25 +48,30 @@ type Contest struct {
 	// Leads is told when this process begins and ends to lead.
 	Leads func(bool)
 
-	elector atomic.Pointer[leaderelection.LeaderElector]
+	elector     atomic.Pointer[leaderelection.LeaderElector]
+	knowsLeader atomic.Bool
 }
 
-// Run works while this process leads, until ctx ends or the work fails. When
-// ctx ends, the work is asked to end, and the Lease is released after it has,
-// so that no other leader works beside it. When the Lease is lost, the work is
-// cancelled, and begins anew when this process leads again.
-func (c *Contest) Run(ctx context.Context, work func(context.Context) error) error {
+// Work is what the leader does. When stopping ends it should end in order, and
+// when ctx ends, because the Lease is lost, at once.
+type Work func(ctx, stopping context.Context) error
+
+// Run works while this process leads, until stopping ends or the work fails.
+// The Lease is released after the work has ended, so that no other leader works
+// beside it. When the Lease is lost, the work begins anew when this process
+// leads again.
+func (c *Contest) Run(stopping context.Context, work Work) error {
 	for {
-		err := c.leadOnce(ctx, work)
-		if !errors.Is(err, errLostLease) || ctx.Err() != nil {
+		err := c.leadOnce(stopping, work)
+		if !errors.Is(err, errLostLease) || stopping.Err() != nil {
 			return err
 		}
 		c.Log.WithError(err).Warn("contending again")
 	}
 }
 
-func (c *Contest) leadOnce(ctx context.Context, work func(context.Context) error) error {
-	contest, leave := context.WithCancel(context.WithoutCancel(ctx))
+func (c *Contest) leadOnce(stopping context.Context, work Work) error {
+	contest, leave := context.WithCancel(context.WithoutCancel(stopping))
 	defer leave()
 	turn := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -76,7 +81,7 @@ func (c *Contest) leadOnce(ctx context.Context, work func(context.Context) error
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(led context.Context) { turn <- led },
 			OnStoppedLeading: func() {},
-			OnNewLeader:      func(leader string) { c.Log.WithField("leader", leader).Info("a leader was elected") },
+			OnNewLeader:      c.meetLeader,
 		},
 	})
 	if err != nil {
@@ -89,10 +94,10 @@ func (c *Contest) leadOnce(ctx context.Context, work func(context.Context) error
 		elector.Run(contest)
 	}()
 	select {
-	case <-ctx.Done():
+	case <-stopping.Done():
 		err = nil
 	case led := <-turn:
-		err = c.workWhile(ctx, led, work)
+		err = c.workWhile(led, stopping, work)
 	}
 	leave()
 	<-left
@@ -102,20 +107,30 @@ func (c *Contest) leadOnce(ctx context.Context, work func(context.Context) error
 	return errors.Join(err, c.release(contest))
 }
 
-// workWhile works until ctx ends, or led, which ends when the Lease is lost.
-func (c *Contest) workWhile(ctx, led context.Context, work func(context.Context) error) error {
-	working, stop := context.WithCancel(ctx)
-	defer stop()
+// meetLeader hears of each leader, and of the Lease's release, which has none.
+func (c *Contest) meetLeader(leader string) {
+	if leader == "" {
+		return
+	}
+	c.knowsLeader.Store(true)
+	c.Log.WithField("leader", leader).Info("a leader was elected")
+}
+
+// KnowsLeader says whether this process has seen anybody lead, itself or
+// another. One that can't read the Lease could not take over either.
+func (c *Contest) KnowsLeader() bool { return c.knowsLeader.Load() }
+
+// workWhile works until the work has ended, or led, since the Lease is lost.
+func (c *Contest) workWhile(led, stopping context.Context, work Work) error {
 	c.Leads(true)
 	defer c.Leads(false)
 	ended := make(chan error, 1)
-	go func() { ended <- work(working) }()
+	go func() { ended <- work(led, stopping) }()
 	select {
 	case err := <-ended:
 		return err
 	case <-led.Done():
 	}
-	stop()
 	select {
 	case <-ended:
 		return errLostLease

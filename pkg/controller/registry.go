@@ -56,5 +56,15 @@ func (r *registry) stop(key cache.ObjectName) {
 	}
 }
 
-// wait returns when every loop has ended; their context must have.
+// drain asks every loop to end after the pass under way.
+func (r *registry) drain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.running {
+		e.loop.Drain()
+	}
+}
+
+// wait returns when every loop has ended: their context must have, or they are
+// drained.
 func (r *registry) wait() { r.all.Wait() }

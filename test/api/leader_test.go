@@ -116,10 +116,17 @@ func newReplica(t *testing.T, f *framework.Framework, floor *floor, name string)
 func (r *replica) start() {
 	go func() {
 		defer close(r.ended)
-		err := r.contest.Run(r.ctx, func(ctx context.Context) error {
+		err := r.contest.Run(r.ctx, func(ctx, stopping context.Context) error {
 			r.floor.enter(r.contest.Identity)
 			defer r.floor.leave(r.contest.Identity)
-			<-ctx.Done()
+			select {
+			case <-ctx.Done(): // the Lease is lost
+				return nil
+			case <-stopping.Done():
+			}
+			if ctx.Err() != nil {
+				r.floor.t.Errorf("%s: cut short when it was to end in order", r.contest.Identity)
+			}
 			<-r.mayEnd
 			return nil
 		})
