@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +47,62 @@ func TestB19OneReplicaWorksAtATime(t *testing.T) {
 	f.Hold(3*time.Second, "the second stands by", floor.worker("third"))
 	third.cancel()
 	f.Await("the second works again", floor.worker("second"))
+}
+
+// A leader that stops ends the passes under way, up to their report, and begins
+// no other. Only then does it release its Lease.
+func TestStopEndsThePassUnderWay(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	op := f.StartOperator()
+	midway := atMidway(op)
+	c := f.Create("midway")
+	<-midway.reached
+	op.Drain()
+	f.Create("late") // no pass is begun for it
+	close(midway.goOn)
+	op.AwaitEnd()
+	if s := c.Live().Status; s.Phase == "" || s.ObservedGeneration == 0 {
+		t.Errorf("the pass was cut short; the status is %+v", s)
+	}
+	if s := f.Cluster("late").Live().Status; s.Phase != "" {
+		t.Errorf("a pass was begun; the status is %+v", s)
+	}
+	for _, line := range op.Log.Lines() {
+		if strings.Contains(line, "canceled") {
+			t.Errorf("logged: %s", line)
+		}
+	}
+}
+
+// A pass that doesn't end in time is cut short, so that the Lease is released
+// before the kubelet loses patience.
+func TestStopCutsAPassThatHangs(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	op := f.StartOperator()
+	midway := atMidway(op)
+	defer close(midway.goOn)
+	f.Create("hangs")
+	<-midway.reached
+	op.Drain()
+	op.AwaitEnd()
+}
+
+// point is one in the middle of a pass.
+type point struct{ reached, goOn chan struct{} }
+
+// atMidway stops the operator's writes in the middle of its first pass.
+func atMidway(op *framework.Operator) point {
+	p := point{make(chan struct{}), make(chan struct{})}
+	var first sync.Once
+	op.Proxy.Before(func(r framework.Request) {
+		if r.IsWrite() && r.Resource == "secrets" {
+			first.Do(func() { close(p.reached) })
+			<-p.goOn
+		}
+	})
+	return p
 }
 
 // floor is where replicas work. It must never see two.

@@ -32,9 +32,10 @@ type Operator struct {
 	Proxy *Proxy
 	Log   *Log
 
-	f      *Framework
-	cancel context.CancelFunc
-	ended  chan struct{}
+	f          *Framework
+	controller *controller.Controller
+	cancel     context.CancelFunc
+	ended      chan struct{}
 	err    error
 }
 
@@ -68,6 +69,7 @@ func (f *Framework) StartOperator(options ...OperatorOption) *Operator {
 	if err != nil {
 		f.T.Fatalf("wire an operator: %v", err)
 	}
+	o.controller = c
 	f.operators = append(f.operators, o)
 	f.T.Cleanup(o.Stop)
 	go func() {
@@ -108,9 +110,17 @@ func (o *Operator) configure(ctx context.Context, config *rest.Config) (controll
 	}, nil
 }
 
-// Stop ends the operator and returns when it has ended.
+// Drain asks the operator to end in order.
+func (o *Operator) Drain() { o.controller.Drain() }
+
+// Stop ends the operator at once, as one that has lost its Lease ends.
 func (o *Operator) Stop() {
 	o.cancel()
+	o.AwaitEnd()
+}
+
+// AwaitEnd returns when the operator has ended.
+func (o *Operator) AwaitEnd() {
 	select {
 	case <-o.ended:
 	case <-time.After(Patience):
