@@ -174,7 +174,7 @@ func (w *world) rotate(t *rapid.T) {
 // whatever order kubelets bring what is new, whoever is to trust each other
 // does, at each moment. In the end there is one authority, the Secret's.
 func TestE10AuthoritiesAreExchangedInMutualTrust(t *testing.T) {
-	checkFewer(t, "40")
+	checkFewer(t, "15")
 	rapid.Check(t, func(t *rapid.T) {
 		w := settledWorld(3)
 		check := func(t *rapid.T) {

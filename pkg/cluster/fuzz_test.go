@@ -18,7 +18,7 @@ import (
 
 var (
 	mutationSeed  = flag.Uint64("seed", 0, "seed of the mutations; 0: another one each time")
-	mutationCount = flag.Int("mutations", 2000, "how many mutated specs to try")
+	mutationCount = flag.Int("mutations", 800, "how many mutated specs to try")
 )
 
 // seeds are specs that each take another way through the operator.
