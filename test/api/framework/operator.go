@@ -36,7 +36,7 @@ type Operator struct {
 	controller *controller.Controller
 	cancel     context.CancelFunc
 	ended      chan struct{}
-	err    error
+	err        error
 }
 
 // OperatorOption changes how an operator is run.
