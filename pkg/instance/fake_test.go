@@ -50,6 +50,8 @@ func (f *fakeKubernetes) set(change func(f *fakeKubernetes)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(f)
+	// Watchers keep what they were shown, and read it at any time.
+	f.configMap, f.lease, f.slice = f.configMap.DeepCopy(), f.lease.DeepCopy(), f.slice.DeepCopy()
 	for _, object := range []metav1.Object{f.configMap, f.lease, f.slice} {
 		f.stamp(object)
 	}
