@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/test/api/framework"
@@ -234,5 +236,43 @@ func unchanged(f *framework.Framework, before map[string]string) func(context.Co
 			}
 		}
 		return framework.Want("number of objects", len(after), len(before))
+	}
+}
+
+// B-29: what still bears the label of a cluster that is gone is left alone,
+// costs no request again and again, and keeps no other cluster waiting.
+func TestB29ChildOfAClusterThatIsGone(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	op := f.StartOperator()
+	child := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Name:   "gone-config",
+		Labels: map[string]string{"pgop.dev/cluster": "gone", "app.kubernetes.io/managed-by": "postgres-operator"},
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: v1.SchemeGroupVersion.String(), Kind: v1.ClusterKind, Name: "gone", UID: "gone", Controller: ptr.To(true),
+		}},
+	}}
+	f.Kubelet.CollectGarbage(false)
+	configMaps := f.Kube.CoreV1().ConfigMaps(f.Namespace)
+	child, err := configMaps.Create(t.Context(), child, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Create("shop").AwaitReady()
+
+	mark := op.Proxy.Mark()
+	child.Data = map[string]string{"changed": "yes"} // its event wakes the name
+	if child, err = configMaps.Update(t.Context(), child, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.Pause(2 * time.Second)
+	for _, r := range op.Proxy.Since(mark) {
+		if strings.HasPrefix(r.Name, "gone") {
+			t.Errorf("the operator asks about a cluster that is gone: %v", r)
+		}
+	}
+	live, err := configMaps.Get(t.Context(), child.Name, metav1.GetOptions{})
+	if err != nil || live.ResourceVersion != child.ResourceVersion {
+		t.Errorf("the child was touched: %v (%v)", live, err)
 	}
 }
