@@ -54,6 +54,9 @@ func command(ctx context.Context, args []string) error {
 		fmt.Print(usage)
 		return nil
 	}
+	if err := keepFilesFromChildren(); err != nil {
+		return err
+	}
 	switch args[0] { // the parts that the cluster itself runs
 	case "run-in":
 		if len(args) < 4 {

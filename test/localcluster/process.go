@@ -235,3 +235,14 @@ func output(ctx context.Context, stdin string, program string, args ...string) (
 	}
 	return out.String(), nil
 }
+
+// keepFilesFromChildren lets no program that this one starts inherit files that
+// it got from its caller: the cluster's processes live on, and would hold the
+// caller's locks and pipes.
+func keepFilesFromChildren() error {
+	const firstAfterStderr, last = 3, ^uint(0)
+	if err := unix.CloseRange(firstAfterStderr, last, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("keep files from children: %w", err)
+	}
+	return nil
+}
