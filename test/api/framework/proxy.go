@@ -93,12 +93,7 @@ func (p *Proxy) handle(forward http.Handler) http.Handler {
 		p.mu.Lock()
 		p.requests = append(p.requests, request)
 		refusing, delay, before := p.refusing, p.delay, p.before
-		if p.expired && request.Verb == "watch" && r.URL.Query().Get("resourceVersion") != "" {
-			r = r.Clone(ctx)
-			query := r.URL.Query()
-			query.Set("resourceVersion", "1") // long forgotten by any API server
-			r.URL.RawQuery = query.Encode()
-		}
+		expired := p.expired && request.Verb == "watch" && r.URL.Query().Get("resourceVersion") != ""
 		p.under[u] = true
 		p.mu.Unlock()
 		defer func() {
@@ -118,8 +113,21 @@ func (p *Proxy) handle(forward http.Handler) http.Handler {
 		if before != nil {
 			before(request)
 		}
+		if expired {
+			sayExpired(w)
+			return
+		}
 		forward.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// sayExpired answers a watch as the API server does once it has forgotten the
+// version that the watch goes on from. A server that is young has forgotten
+// nothing, so it can't be asked for that.
+func sayExpired(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintln(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`+
+		`"message":"too old resource version: 1 (2)","reason":"Expired","code":410}}`)
 }
 
 // parseRequest reads a path such as /api/v1/namespaces/db/pods/shop-1/status.
@@ -226,8 +234,8 @@ func (p *Proxy) Refuse(on bool) {
 	}
 }
 
-// Expire lets every watch that goes on from a version meet the API server's
-// 410 Gone, until it is switched off.
+// Expire lets every watch that goes on from a version meet 410 Gone, until it is
+// switched off.
 func (p *Proxy) Expire(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
