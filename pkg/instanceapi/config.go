@@ -3,6 +3,8 @@ package instanceapi
 import (
 	"encoding/json"
 	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Keys of the cluster's ConfigMap.
@@ -30,6 +32,62 @@ type Config struct {
 	Members []string `json:"members"`
 	// Bootstrap is how the first database is made.
 	Bootstrap Bootstrap `json:"bootstrap"`
+	// HA is how commits are acknowledged, and when a failover begins.
+	HA HA `json:"ha,omitzero"`
+
+	// Switchover, Reclone and ForcePromote are what users have asked for. Each
+	// names a state of the cluster that it was asked in, and is void in any
+	// other, so that nothing happens twice.
+	Switchover   *Switchover   `json:"switchover,omitempty"`
+	Reclone      *Reclone      `json:"reclone,omitempty"`
+	ForcePromote *ForcePromote `json:"forcePromote,omitempty"`
+}
+
+// HA is spec.replication and spec.failover, with defaults. Zero fields mean the
+// defaults of an operator that knew them not.
+type HA struct {
+	// Mode is async, required or preferred, as in pkg/election.
+	Mode string `json:"mode,omitempty"`
+	// Need is how many standbys must acknowledge a commit, unless Mode is async.
+	Need int `json:"need,omitempty"`
+	// LeaseDuration is for how long the Lease must stay unchanged before an
+	// election.
+	LeaseDuration Duration `json:"leaseDuration,omitempty"`
+	// RestartTimeout is how long a primary's server may take to start, and
+	// UnresponsiveTimeout for how long it may answer no new connection, before
+	// the primary gives way to a replica that can take over.
+	RestartTimeout      Duration `json:"restartTimeout,omitempty"`
+	UnresponsiveTimeout Duration `json:"unresponsiveTimeout,omitempty"`
+	// MaxLag is how far behind the primary, in bytes of WAL, a replica may be
+	// that can take over, in mode async.
+	MaxLag int64 `json:"maxLag,omitempty"`
+}
+
+// Duration is a time.Duration that is written as people write it: 10s.
+type Duration = metav1.Duration
+
+// Switchover asks the primary to hand over in order.
+type Switchover struct {
+	// To is the instance that takes over; empty: the one that is best fit.
+	To string `json:"to,omitempty"`
+	// From and Term are the reign that ends. The request is void in another.
+	From string `json:"from"`
+	Term uint64 `json:"term"`
+}
+
+// Reclone asks a replica to throw its data away and to copy the primary anew.
+type Reclone struct {
+	Instance string `json:"instance"`
+	// DataID is the data that goes; the request is void once there is other.
+	DataID string `json:"dataID"`
+}
+
+// ForcePromote asks a replica to take over although it may lack what was
+// committed.
+type ForcePromote struct {
+	Instance string `json:"instance"`
+	// Term is the last reign's; the request is void once it has moved.
+	Term uint64 `json:"term"`
 }
 
 // Bootstrap is how the first database is made.

@@ -73,6 +73,15 @@ type State struct {
 	// volume remembers.
 	LastHolder string `json:"lastHolder,omitempty"`
 
+	// Sealed is the highest term for which the instance has given its vote.
+	Sealed uint64 `json:"sealed,omitempty"`
+	// Election says in words what the instance waits for when the Lease is free
+	// and it can't take over, such as votes that are missing; empty otherwise.
+	Election string `json:"election,omitempty"`
+	// Request says in words why what a user has asked for, such as a
+	// switchover, is not under way; empty when there is nothing to say.
+	Request string `json:"request,omitempty"`
+
 	// ServerVersion is what the running server says, such as 17.12.
 	ServerVersion string `json:"serverVersion,omitempty"`
 	Timeline      uint32 `json:"timeline,omitempty"`
@@ -108,7 +117,12 @@ type State struct {
 
 // Standby is one row of a primary's pg_stat_replication.
 type Standby struct {
-	Name string `json:"name"`
+	// Name is the instance's, and DataID identifies its data; a standby that is
+	// none of the cluster's has a name only.
+	Name   string `json:"name"`
+	DataID string `json:"dataID,omitempty"`
+	// Sync is true for one whose acknowledgement a commit may wait for.
+	Sync bool `json:"sync,omitempty"`
 	// State is startup, catchup, streaming, backup or stopping.
 	State string `json:"state"`
 	// LagBytes is how much WAL the standby has yet to flush.
