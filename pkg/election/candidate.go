@@ -1,0 +1,154 @@
+package election
+
+import "cmp"
+
+// stand takes the Lease back for the data that reigned last, or stands for
+// election if the Lease has ended and this instance is a member.
+func (s *State) stand(c Settings, in Input, out *Output) {
+	if in.Lease == nil || s.pending != nil || in.Data.ID == "" || in.Primary != nil {
+		return
+	}
+	record := in.Lease.Record
+	if record.HolderDataID == in.Data.ID {
+		s.takeBack(in, out)
+		return
+	}
+	if !s.mayElect(c, in) || in.Now < s.standAgain {
+		s.candidacy = nil
+		return
+	}
+	if s.candidacy != nil && s.candidacy.request.Version != in.Lease.Version && c.has(ruleVersion) {
+		s.candidacy = nil
+	}
+	if s.candidacy == nil {
+		s.askForVotes(in, out)
+		return
+	}
+	s.countVotes(c, in, out)
+}
+
+// takeBack claims the Lease for the data that held it last. No other data can
+// have reigned since, and the volume's lock keeps an earlier life of this
+// instance from going on.
+func (s *State) takeBack(in Input, out *Output) {
+	if !in.Fresh {
+		out.Read = true
+		return
+	}
+	s.write(out, Write{Version: in.Lease.Version, Holder: s.Me, Record: s.newRecord(in, max(in.Lease.Record.Term, s.Sealed)+1), StartedAt: in.Now})
+}
+
+// newRecord is that of a new reign, from which nobody may take over yet.
+func (s *State) newRecord(in Input, term uint64) Record {
+	return Record{Term: term, Timeline: in.Data.Timeline, SystemID: in.Data.SystemID, HolderDataID: in.Data.ID}
+}
+
+// mayElect says whether this instance may take part in an election now.
+func (s *State) mayElect(c Settings, in Input) bool {
+	l := in.Lease
+	me, found := l.Record.member(s.Me.Instance)
+	switch {
+	case c.has(ruleMembers) && (!found || me.DataID != in.Data.ID && c.has(ruleData)):
+		return false
+	case in.Now < s.promisedUntil && c.has(rulePromise):
+		return false
+	case l.Holder.IsZero() || !c.has(ruleExpiry):
+		return true
+	}
+	return in.Now-l.SeenAt >= c.LeaseDuration
+}
+
+// askForVotes begins a candidacy. Its first vote is its own.
+func (s *State) askForVotes(in Input, out *Output) {
+	if !in.Fresh {
+		out.Read = true
+		return
+	}
+	request := VoteRequest{
+		Candidate: Member{Instance: s.Me.Instance, DataID: in.Data.ID},
+		Term:      max(in.Lease.Record.Term+1, s.Sealed),
+		Version:   in.Lease.Version,
+	}
+	s.candidacy = &candidacy{request: request, since: in.Now, votes: map[Member]Vote{}}
+	s.Sealed = request.Term
+	out.Seal = request.Term
+	out.Ask = &request
+	for _, m := range in.Lease.Record.Members {
+		if m != request.Candidate {
+			out.AskWhom = append(out.AskWhom, m)
+		}
+	}
+}
+
+// countVotes takes the Lease if the votes say so.
+func (s *State) countVotes(c Settings, in Input, out *Output) {
+	election, record := s.candidacy, in.Lease.Record
+	for _, vote := range in.Votes {
+		if vote.Request == election.request {
+			election.votes[vote.Voter] = vote
+		}
+	}
+	me := election.request.Candidate
+	if in.Cut >= election.request.Term {
+		election.votes[me] = Vote{Voter: me, Request: election.request, Timeline: in.Data.Timeline, End: in.Data.End}
+	}
+	counted := []Vote{}
+	for _, m := range record.Members {
+		if vote, found := election.votes[m]; found {
+			counted = append(counted, vote)
+		}
+	}
+	if len(counted) < len(record.Members) && in.Now-election.since < c.VoteWindow {
+		return
+	}
+	own, voted := election.votes[me]
+	switch {
+	case !voted || len(counted) < record.Votes && c.has(ruleVotes):
+		s.standDown(in, c.VoteWindow/2*Time(1+s.rank(record)))
+	case c.has(ruleBest) && s.mustYield(c, own, counted):
+		s.yields++
+		s.standDown(in, 2*c.VoteWindow)
+	default:
+		s.write(out, Write{Version: s.versionToReplace(c, in), Holder: s.Me, Record: s.newRecord(in, election.request.Term), StartedAt: in.Now})
+	}
+}
+
+func (s *State) versionToReplace(c Settings, in Input) string {
+	if !c.has(ruleVersion) {
+		return in.Lease.Version
+	}
+	return s.candidacy.request.Version
+}
+
+func (s *State) standDown(in Input, pause Time) {
+	s.candidacy = nil
+	s.standAgain = in.Now + pause
+}
+
+// rank is the instance's place among the members, so that those that stood at
+// once do not meet again.
+func (s *State) rank(record Record) int {
+	for n, m := range record.Members {
+		if m.Instance == s.Me.Instance {
+			return n
+		}
+	}
+	return len(record.Members)
+}
+
+// mustYield says whether another has a better vote. In mode Async that is let
+// go first some times; else it is never overruled.
+func (s *State) mustYield(c Settings, own Vote, votes []Vote) bool {
+	for _, vote := range votes {
+		if isBetter(vote, own) {
+			return c.Mode != Async || s.yields < yieldsInAsync
+		}
+	}
+	return false
+}
+
+// isBetter compares votes: the newest timeline, then the furthest WAL, then the
+// name.
+func isBetter(a, b Vote) bool {
+	return cmp.Or(cmp.Compare(a.Timeline, b.Timeline), cmp.Compare(a.End, b.End), cmp.Compare(b.Voter.Instance, a.Voter.Instance)) > 0
+}

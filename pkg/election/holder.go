@@ -1,0 +1,162 @@
+package election
+
+import (
+	"slices"
+
+	"github.com/pgop/postgres-operator/pkg/postgres"
+)
+
+// hold renews the Lease, keeps the record, and ends the reign in time.
+func (s *State) hold(c Settings, in Input, out *Output) {
+	r := s.reign
+	s.takePromises(c, in)
+	switch {
+	case s.nobodyElects():
+		// The right has no end before somebody may take over; and who is made a
+		// member now counts the length of a Lease from now on at the earliest.
+		r.until = max(r.until, in.Now+c.LeaseDuration-c.Margin)
+	case in.Now >= r.until && c.has(ruleFence):
+		s.reign = nil
+		return
+	}
+	want := r.record
+	if in.Sealed > want.Term && c.has(ruleRaise) {
+		want.Term = in.Sealed
+		s.Sealed = max(s.Sealed, in.Sealed)
+	}
+	if in.Primary != nil {
+		s.noticeStandbys(in)
+		s.tendMembers(c, in, &want)
+		sync := r.sync
+		out.Sync = &sync
+	}
+	if in.Now-r.renewedAt > 2*c.RenewEvery {
+		s.plead(c, in, out)
+	}
+	switch {
+	case s.pending != nil:
+	case r.mustRead:
+		out.Read = true
+	case r.doubtful != nil || !want.Equal(r.record) || in.Now-r.renewedAt >= c.RenewEvery:
+		s.write(out, Write{Version: r.version, Holder: s.Me, Record: want, StartedAt: in.Now})
+	}
+}
+
+func (s *State) write(out *Output, w Write) {
+	s.pending, s.claims = &w, s.reign == nil
+	out.Write = &w
+}
+
+// nobodyElects says whether the record, whichever it is, lets nobody take over.
+func (s *State) nobodyElects() bool {
+	for _, record := range s.possibleRecords() {
+		if len(record.Members) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// possibleRecords are those that the Lease may hold.
+func (s *State) possibleRecords() []Record {
+	records := []Record{s.reign.record}
+	if s.reign.doubtful != nil {
+		records = append(records, *s.reign.doubtful)
+	}
+	if s.pending != nil {
+		records = append(records, s.pending.Record)
+	}
+	return records
+}
+
+// plead asks the members not to elect for a while, since the Lease can't be
+// renewed.
+func (s *State) plead(c Settings, in Input, out *Output) {
+	r := s.reign
+	if in.Now-r.pleadAt < c.RenewEvery && r.pleadAt != 0 {
+		return
+	}
+	r.pleadAt, r.promised = in.Now, map[Member]bool{}
+	r.plea = PromiseRequest{Holder: s.Me, Term: r.record.Term, AskedAt: in.Now}
+	plea := r.plea
+	out.Plead = &plea
+	for _, record := range s.possibleRecords() {
+		for _, m := range record.Members {
+			if !slices.Contains(out.PleadWith, m) {
+				out.PleadWith = append(out.PleadWith, m)
+			}
+		}
+	}
+}
+
+// takePromises lets the reign go on when so many have promised that the others
+// can't elect.
+func (s *State) takePromises(c Settings, in Input) {
+	r := s.reign
+	for _, p := range in.Promises {
+		if p.Request == r.plea {
+			r.promised[p.Member] = true
+		}
+	}
+	if len(r.promised) == 0 {
+		return
+	}
+	for _, record := range s.possibleRecords() {
+		promised := 0
+		for _, m := range record.Members {
+			if r.promised[m] {
+				promised++
+			}
+		}
+		enough := promised > len(record.Members)-record.Votes
+		if c.Mode == Async {
+			enough = promised == len(record.Members)
+		}
+		if !enough {
+			return
+		}
+	}
+	r.until = max(r.until, r.plea.AskedAt+c.LeaseDuration-c.Margin)
+}
+
+// noticeStandbys keeps when each standby was last seen, and a position from a
+// moment when it already had its present data.
+func (s *State) noticeStandbys(in Input) {
+	r := s.reign
+	for _, standby := range in.Primary.Standbys {
+		r.seen[standby.Instance] = in.Now
+		if r.marks[standby.Instance].data != standby.DataID {
+			r.marks[standby.Instance] = mark{data: standby.DataID, position: in.Primary.End}
+		}
+	}
+}
+
+// isGood says whether the member is there, or was a moment ago, with the data
+// that it is a member by.
+func (s *State) isGood(c Settings, in Input, m Member) bool {
+	seen, found := s.reign.seen[m.Instance]
+	return found && in.Now-seen <= c.Absence && (s.reign.marks[m.Instance].data == m.DataID || !c.has(ruleData))
+}
+
+// goodStandbys are those that stream, sorted by name.
+func (s *State) goodStandbys(c Settings, in Input) []Member {
+	var good []Member
+	for _, standby := range in.Primary.Standbys {
+		if s.isGood(c, in, standby.Member) {
+			good = append(good, standby.Member)
+		}
+	}
+	return sorted(good)
+}
+
+// hasFlushed says whether the member, with its data, has flushed the WAL up to
+// a position.
+func hasFlushed(c Settings, p *Primary, m Member, position postgres.LSN) bool {
+	return slices.ContainsFunc(p.Standbys, func(s Standby) bool {
+		return s.Instance == m.Instance && (s.DataID == m.DataID || !c.has(ruleData)) && s.Flushed >= position
+	})
+}
+
+func haveFlushed(c Settings, p *Primary, members []Member, position postgres.LSN) bool {
+	return !slices.ContainsFunc(members, func(m Member) bool { return !hasFlushed(c, p, m, position) })
+}

@@ -1,0 +1,133 @@
+package election
+
+// The rules, which tests switch off one by one.
+const (
+	ruleSeal        rule = "a vote seals"
+	ruleVotes       rule = "as many votes as the record says"
+	ruleBest        rule = "the best vote wins"
+	ruleVersion     rule = "a change of the record voids the votes"
+	ruleData        rule = "a member is an instance and its data"
+	ruleMembers     rule = "only a member may take over"
+	ruleVFirst      rule = "who is added is a member first"
+	ruleSFirst      rule = "who is removed stops to acknowledge first"
+	ruleRestHasPast rule = "the rest has the past before a member goes"
+	ruleReturn      rule = "who returns has the past before it is a member"
+	ruleAlone       rule = "nobody may take over before the primary goes on alone"
+	ruleCaughtUp    rule = "who is added has the past"
+	ruleSyncDone    rule = "a change of S is done when every process has it"
+	ruleFence       rule = "the holder stops before the Lease ends"
+	ruleExpiry      rule = "only an expired Lease is contested"
+	rulePromise     rule = "who has promised takes no part"
+	ruleRaise       rule = "a holder raises its term above what was sealed"
+	ruleDoubt       rule = "nothing follows from a write of unknown outcome"
+)
+
+func (c Settings) has(r rule) bool { return c.without != r }
+
+// Step takes in what an instance has seen and says what it shall do. It has no
+// clock and does no I/O, and the same state and input always give the same
+// output.
+func Step(c Settings, s *State, in Input) Output {
+	var out Output
+	s.takeOutcome(c, in)
+	s.noticeLease(in)
+	s.answerPleas(c, in, &out)
+	s.answerRequests(c, in, &out)
+	if s.reign != nil {
+		s.hold(c, in, &out)
+	} else {
+		s.stand(c, in, &out)
+	}
+	out.Target = s.target(c, in)
+	return out
+}
+
+// takeOutcome takes in how the write has ended that the last step asked for.
+func (s *State) takeOutcome(c Settings, in Input) {
+	if s.pending == nil || in.Written == nil {
+		return
+	}
+	write := *s.pending
+	s.pending = nil
+	switch {
+	case in.Written.Outcome == Done && s.reign != nil:
+		r := s.reign
+		r.record, r.version, r.doubtful, r.mustRead = write.Record, in.Written.Version, nil, false
+		r.renewedAt, r.until = write.StartedAt, max(r.until, write.StartedAt+c.LeaseDuration-c.Margin)
+	case in.Written.Outcome == Done && s.claims && write.Record.HolderDataID == in.Data.ID:
+		s.begin(c, in, write)
+	case s.reign != nil:
+		s.reign.mustRead = true
+		if in.Written.Outcome == Unknown && c.has(ruleDoubt) && !write.Record.Equal(s.reign.record) {
+			s.reign.doubtful = &write.Record
+		} else if in.Written.Outcome == Unknown && !c.has(ruleDoubt) {
+			s.reign.record = write.Record
+		}
+	}
+	s.candidacy = nil
+}
+
+// begin begins a reign.
+func (s *State) begin(c Settings, in Input, write Write) {
+	s.Sealed = max(s.Sealed, write.Record.Term)
+	s.yields = 0
+	s.reign = &reign{
+		record: write.Record, version: in.Written.Version,
+		renewedAt: write.StartedAt, until: write.StartedAt + c.LeaseDuration - c.Margin, beganAt: in.Now,
+		tookOver: s.candidacy != nil,
+		marks:    map[string]mark{}, seen: map[string]Time{}, promised: map[Member]bool{},
+	}
+	if c.Mode == Required {
+		s.reign.sync.Need = c.Need // of nobody, so that commits wait
+	}
+}
+
+// noticeLease ends a reign that another has ended, and finds out the version
+// after a write that did not succeed for sure. Only a fresh read counts: what a
+// watch shows may be older than our own last write.
+func (s *State) noticeLease(in Input) {
+	r := s.reign
+	if r == nil || !r.mustRead || !in.Fresh || in.Lease == nil || s.pending != nil {
+		return
+	}
+	term := in.Lease.Record.Term
+	if in.Lease.Holder != s.Me || term != r.record.Term && (r.doubtful == nil || term != r.doubtful.Term) {
+		s.reign = nil
+		return
+	}
+	r.version, r.mustRead = in.Lease.Version, false
+}
+
+// target is what the server shall be.
+func (s *State) target(c Settings, in Input) Target {
+	switch {
+	case in.Data.ID == "":
+		return Target{Role: Stopped, Why: "its data directory is not complete"}
+	case s.reign != nil:
+		return Target{Role: Leading, Term: s.reign.record.Term, Open: s.isOpen(c, in)}
+	case in.Primary != nil:
+		return Target{Role: Stopped, Why: "it does not reign"}
+	case in.Lease == nil:
+		return Target{Role: Following, Why: "nothing is known of a reign"}
+	case in.Lease.Holder.IsZero() || in.Lease.Holder.Instance == s.Me.Instance:
+		return Target{Role: Following, Term: in.Lease.Record.Term, Why: "nobody reigns"}
+	case s.Sealed > in.Lease.Record.Term:
+		return Target{Role: Following, Term: s.Sealed, Why: "it has voted for another reign"}
+	}
+	return Target{Role: Following, Term: in.Lease.Record.Term, Upstream: in.Lease.Holder.Instance}
+}
+
+// isOpen says whether clients may use the primary. One that has restarted shows
+// nothing that its crash recovery brought back before its standbys have it.
+func (s *State) isOpen(c Settings, in Input) bool {
+	r := s.reign
+	switch {
+	case c.Mode == Async:
+		return true
+	case in.Primary == nil || !in.Primary.SyncDone || !in.Primary.Sync.equal(r.sync):
+		return false // waiting must be in force before the first commit
+	case r.tookOver || len(r.record.Members) > 0:
+		return true
+	}
+	return c.Mode == Preferred && r.sync.Need == 0 && in.Now-r.beganAt > c.Absence
+}
