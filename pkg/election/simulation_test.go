@@ -78,7 +78,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 			t.Parallel()
 			settings := settingsOf(c.mode, 1)
 			settings.without = c.without
-			for s := uint64(1); s <= 4000; s++ {
+			for s := uint64(1); s <= uint64(*seeds)*4; s++ {
 				if _, problem := run(s, settings); problem != "" {
 					t.Logf("seed %d: %s", s, problem)
 					return

@@ -101,6 +101,9 @@ func newWorld(seed uint64, settings Settings) *world {
 			name: name, up: true, data: w.newID(), role: Stopped,
 			offset: time.Duration(w.r.Int64N(int64(time.Hour))), drift: 0.97 + 0.06*w.r.Float64(),
 		}
+		if settings.Mode != Async {
+			n.drift = 0.5 + 4*w.r.Float64() // safety must not rest on time
+		}
 		n.state = &State{Me: w.holder(n)}
 		w.nodes = append(w.nodes, n)
 	}
