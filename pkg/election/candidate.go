@@ -1,6 +1,11 @@
 package election
 
-import "cmp"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // stand takes the Lease back for the data that reigned last, or stands for
 // election if the Lease has ended and this instance is a member.
@@ -8,12 +13,11 @@ func (s *State) stand(c Settings, in Input, out *Output) {
 	if in.Lease == nil || s.pending != nil || in.Data.ID == "" || in.Primary != nil {
 		return
 	}
-	record := in.Lease.Record
-	if record.HolderDataID == in.Data.ID {
+	if s.founds(in) || s.hasReignedLast(in) && s.mayTakeBack(c, in) {
 		s.takeBack(in, out)
 		return
 	}
-	if !s.mayElect(c, in) || in.Now < s.standAgain {
+	if s.hasReignedLast(in) || !s.mayElect(c, in) || !s.mayStand(c, in) {
 		s.candidacy = nil
 		return
 	}
@@ -27,6 +31,33 @@ func (s *State) stand(c Settings, in Input, out *Output) {
 	s.countVotes(c, in, out)
 }
 
+// founds says whether the Lease has no record yet, and this instance's data is
+// what it begins with.
+func (s *State) founds(in Input) bool {
+	return in.Founds && in.Lease != nil && in.Lease.Record.IsEmpty()
+}
+
+// hasReignedLast says whether this instance's data is that of the last reign.
+func (s *State) hasReignedLast(in Input) bool {
+	return in.Lease != nil && in.Data.ID != "" && in.Lease.Record.HolderDataID == in.Data.ID
+}
+
+// mayTakeBack says whether the last holder's data may claim the Lease at once.
+// A Lease that was released is left to others for a while.
+func (s *State) mayTakeBack(c Settings, in Input) bool {
+	l := in.Lease
+	return !l.Holder.IsZero() || len(l.Record.Members) == 0 || in.Now-l.SeenAt >= c.LeaseDuration
+}
+
+// mayStand says whether this instance, which may elect, may be elected now.
+func (s *State) mayStand(c Settings, in Input) bool {
+	nominee := in.Lease.Record.Nominee
+	if in.Lease.Holder.IsZero() && nominee != "" && nominee != s.Me.Instance && in.Now-in.Lease.SeenAt < c.NomineeFirst {
+		return false
+	}
+	return in.Now >= s.standAgain
+}
+
 // takeBack claims the Lease for the data that held it last. No other data can
 // have reigned since, and the volume's lock keeps an earlier life of this
 // instance from going on.
@@ -35,12 +66,12 @@ func (s *State) takeBack(in Input, out *Output) {
 		out.Read = true
 		return
 	}
-	s.write(out, Write{Version: in.Lease.Version, Holder: s.Me, Record: s.newRecord(in, max(in.Lease.Record.Term, s.Sealed)+1), StartedAt: in.Now})
+	s.write(out, Write{Version: in.Lease.Version, Holder: s.Me, Record: s.newRecord(in, max(in.Lease.Record.Term, s.Sealed, in.LastTerm)+1), StartedAt: in.Now})
 }
 
 // newRecord is that of a new reign, from which nobody may take over yet.
 func (s *State) newRecord(in Input, term uint64) Record {
-	return Record{Term: term, Timeline: in.Data.Timeline, SystemID: in.Data.SystemID, HolderDataID: in.Data.ID}
+	return Record{Term: term, Timeline: in.Data.Timeline, SystemID: in.Data.SystemID, HolderDataID: in.Data.ID, HolderAddress: s.Address}
 }
 
 // mayElect says whether this instance may take part in an election now.
@@ -48,6 +79,7 @@ func (s *State) mayElect(c Settings, in Input) bool {
 	l := in.Lease
 	me, found := l.Record.member(s.Me.Instance)
 	switch {
+	case in.Forced:
 	case c.has(ruleMembers) && (!found || me.DataID != in.Data.ID && c.has(ruleData)):
 		return false
 	case in.Now < s.promisedUntil && c.has(rulePromise):
@@ -98,14 +130,17 @@ func (s *State) countVotes(c Settings, in Input, out *Output) {
 			counted = append(counted, vote)
 		}
 	}
-	if len(counted) < len(record.Members) && in.Now-election.since < c.VoteWindow {
+	own, voted := election.votes[me]
+	if (len(counted) < len(record.Members) || !voted) && in.Now-election.since < c.VoteWindow {
 		return
 	}
-	own, voted := election.votes[me]
 	switch {
+	case in.Forced && voted:
+		s.write(out, Write{Version: s.versionToReplace(c, in), Holder: s.Me, Record: s.newRecord(in, election.request.Term), StartedAt: in.Now})
 	case !voted || len(counted) < record.Votes && c.has(ruleVotes):
+		s.blocked = missingVotes(record, counted)
 		s.standDown(in, c.VoteWindow/2*Time(1+s.rank(record)))
-	case c.has(ruleBest) && s.mustYield(c, own, counted):
+	case c.has(ruleBest) && s.mustYield(c, own, counted, record.Nominee):
 		s.yields++
 		s.standDown(in, 2*c.VoteWindow)
 	default:
@@ -138,9 +173,9 @@ func (s *State) rank(record Record) int {
 
 // mustYield says whether another has a better vote. In mode Async that is let
 // go first some times; else it is never overruled.
-func (s *State) mustYield(c Settings, own Vote, votes []Vote) bool {
+func (s *State) mustYield(c Settings, own Vote, votes []Vote, nominee string) bool {
 	for _, vote := range votes {
-		if isBetter(vote, own) {
+		if isBetter(vote, own, nominee) {
 			return c.Mode != Async || s.yields < yieldsInAsync
 		}
 	}
@@ -148,7 +183,26 @@ func (s *State) mustYield(c Settings, own Vote, votes []Vote) bool {
 }
 
 // isBetter compares votes: the newest timeline, then the furthest WAL, then the
-// name.
-func isBetter(a, b Vote) bool {
-	return cmp.Or(cmp.Compare(a.Timeline, b.Timeline), cmp.Compare(a.End, b.End), cmp.Compare(b.Voter.Instance, a.Voter.Instance)) > 0
+// nominee, then the name.
+func isBetter(a, b Vote, nominee string) bool {
+	named := func(v Vote) int {
+		if v.Voter.Instance == nominee {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(a.Timeline, b.Timeline), cmp.Compare(a.End, b.End), cmp.Compare(named(a), named(b)),
+		cmp.Compare(b.Voter.Instance, a.Voter.Instance)) > 0
+}
+
+// missingVotes says who has not voted.
+func missingVotes(record Record, counted []Vote) string {
+	var missing []string
+	for _, m := range record.Members {
+		if !slices.ContainsFunc(counted, func(v Vote) bool { return v.Voter == m }) {
+			missing = append(missing, m.Instance)
+		}
+	}
+	return fmt.Sprintf("%d of %d votes elect, and %d were given; not heard of: %s", record.Votes, len(record.Members), len(counted),
+		strings.Join(missing, ", "))
 }

@@ -20,6 +20,7 @@ func (s *State) hold(c Settings, in Input, out *Output) {
 		return
 	}
 	want := r.record
+	want.HolderAddress, want.Nominee = s.Address, ""
 	if in.Sealed > want.Term && c.has(ruleRaise) {
 		want.Term = in.Sealed
 		s.Sealed = max(s.Sealed, in.Sealed)
@@ -27,6 +28,10 @@ func (s *State) hold(c Settings, in Input, out *Output) {
 	if in.Primary != nil {
 		s.noticeStandbys(in)
 		s.tendMembers(c, in, &want)
+		if in.Primary.Timeline != 0 {
+			want.Timeline = in.Primary.Timeline
+		}
+		want.Addresses = r.addressesOf(want.Members)
 		sync := r.sync
 		out.Sync = &sync
 	}
@@ -37,6 +42,9 @@ func (s *State) hold(c Settings, in Input, out *Output) {
 	case s.pending != nil:
 	case r.mustRead:
 		out.Read = true
+	case in.Resign != nil && in.Primary == nil:
+		want.Nominee = in.Resign.Nominee
+		s.write(out, Write{Version: r.version, Record: want, StartedAt: in.Now})
 	case r.doubtful != nil || !want.Equal(r.record) || in.Now-r.renewedAt >= c.RenewEvery:
 		s.write(out, Write{Version: r.version, Holder: s.Me, Record: want, StartedAt: in.Now})
 	}
@@ -45,6 +53,25 @@ func (s *State) hold(c Settings, in Input, out *Output) {
 func (s *State) write(out *Output, w Write) {
 	s.pending, s.claims = &w, s.reign == nil
 	out.Write = &w
+}
+
+// addressesOf are the members' addresses, as last seen.
+func (r *reign) addressesOf(members []Member) map[string]string {
+	var addresses map[string]string
+	for _, m := range members {
+		address := r.addresses[m.Instance]
+		if address == "" {
+			address = r.record.Addresses[m.Instance]
+		}
+		if address == "" {
+			continue
+		}
+		if addresses == nil {
+			addresses = map[string]string{}
+		}
+		addresses[m.Instance] = address
+	}
+	return addresses
 }
 
 // nobodyElects says whether the record, whichever it is, lets nobody take over.
@@ -125,6 +152,9 @@ func (s *State) noticeStandbys(in Input) {
 	r := s.reign
 	for _, standby := range in.Primary.Standbys {
 		r.seen[standby.Instance] = in.Now
+		if standby.Address != "" {
+			r.addresses[standby.Instance] = standby.Address
+		}
 		if r.marks[standby.Instance].data != standby.DataID {
 			r.marks[standby.Instance] = mark{data: standby.DataID, position: in.Primary.End}
 		}

@@ -34,6 +34,8 @@ type Settings struct {
 	LeaseDuration, RenewEvery, Margin time.Duration
 	// VoteWindow is how long a candidate waits for votes.
 	VoteWindow time.Duration
+	// NomineeFirst is how long others let the nominee stand alone.
+	NomineeFirst time.Duration
 	// Absence is how long a standby may be away before it is a member no more.
 	Absence time.Duration
 	// MaxLag is how far behind, in bytes, a member may be in mode Async.
@@ -60,6 +62,16 @@ type Input struct {
 	Cut uint64
 	// Primary is there while the server runs and takes writes.
 	Primary *Primary
+	// Resign is there once the holder's server has ended, with every process, and
+	// another shall reign.
+	Resign *Resign
+	// Founds is true when this instance's data may begin the first reign, or take
+	// back the last one that the volumes remember, while the Lease has no record;
+	// LastTerm is then the highest term that it remembers.
+	Founds   bool
+	LastTerm uint64
+	// Forced is true when a user wants this instance to reign, whatever it lacks.
+	Forced bool
 	// Sealed is the highest term that a peer says it has sealed.
 	Sealed uint64
 
@@ -83,6 +95,12 @@ type Lease struct {
 	SeenAt Time
 }
 
+// Resign is how a holder gives way.
+type Resign struct {
+	// Nominee is the member that stands first; empty: any.
+	Nominee string
+}
+
 // Data is what an instance has on its volume.
 type Data struct {
 	// ID identifies the data; empty while the data directory is not complete.
@@ -95,8 +113,9 @@ type Data struct {
 
 // Primary is what a server in writing knows of its standbys.
 type Primary struct {
-	// End of the WAL.
-	End postgres.LSN
+	// End of the WAL, and its timeline.
+	End      postgres.LSN
+	Timeline uint32
 	// Sync is in force in every process, as of the position SyncSince, when
 	// SyncDone is true; else it is on its way.
 	Sync      Sync
@@ -116,6 +135,8 @@ type Sync struct {
 type Standby struct {
 	Member
 	Flushed postgres.LSN
+	// Address is its IP address.
+	Address string
 }
 
 // Written is the outcome of a write of the Lease.

@@ -24,6 +24,9 @@ type Output struct {
 	PleadWith []Member
 	// Promises answer pleas.
 	Promises []Promise
+	// Blocked says for people why nobody is elected, as far as this instance
+	// knows; empty when there is nothing to say.
+	Blocked string
 }
 
 // Target is what a server shall be.
@@ -43,6 +46,8 @@ type Target struct {
 type Role string
 
 const (
+	// Staying means that the server is left as it is, for the moment.
+	Staying Role = "staying"
 	// Stopped means that no process of the server is left.
 	Stopped Role = "stopped"
 	// Following means that the server runs in recovery.

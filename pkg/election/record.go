@@ -27,6 +27,11 @@ type Record struct {
 	Members []Member `json:"members,omitempty"`
 	// Votes is how many of the members elect.
 	Votes int `json:"votes,omitempty"`
+	// Addresses are the members' IP addresses, by instance, as the holder has
+	// last seen them.
+	Addresses map[string]string `json:"addresses,omitempty"`
+	// Nominee is the member that stands first, once the Lease was released.
+	Nominee string `json:"nominee,omitempty"`
 }
 
 // Member is an instance and its data: one that lost its data is no member.

@@ -10,6 +10,8 @@ import (
 // process, beside the data; the rest may be lost.
 type State struct {
 	Me Holder
+	// Address at which this instance serves.
+	Address string
 	// Sealed is the highest term that this instance has taken part in. It never
 	// decreases while the data lives, and the instance streams from no holder of
 	// an older term.
@@ -27,6 +29,8 @@ type State struct {
 	// row it has let a better one go first.
 	standAgain Time
 	yields     int
+	// blocked says why the last candidacy has failed.
+	blocked string
 	// requests are those that are answered when the cut is done.
 	requests []VoteRequest
 }
@@ -53,6 +57,8 @@ type reign struct {
 	// data, and seen when they were last seen streaming, by instance.
 	marks map[string]mark
 	seen  map[string]Time
+	// addresses are where standbys were last seen, by instance.
+	addresses map[string]string
 
 	// plea is the last that was made, with who has promised.
 	plea     PromiseRequest

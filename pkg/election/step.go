@@ -39,7 +39,29 @@ func Step(c Settings, s *State, in Input) Output {
 		s.stand(c, in, &out)
 	}
 	out.Target = s.target(c, in)
+	out.Blocked = s.whyBlocked(c, in)
 	return out
+}
+
+// whyBlocked says why this instance, which does not reign, is not elected
+// although the Lease is free.
+func (s *State) whyBlocked(c Settings, in Input) string {
+	l := in.Lease
+	if s.reign != nil || l == nil || l.Record.IsEmpty() || s.hasReignedLast(in) ||
+		!l.Holder.IsZero() && in.Now-l.SeenAt < c.LeaseDuration {
+		s.blocked = ""
+		return ""
+	}
+	me, found := l.Record.member(s.Me.Instance)
+	switch {
+	case !found:
+		return "it may lack what was committed: it is no member of the last reign"
+	case me.DataID != in.Data.ID:
+		return "its data is not that by which it was a member of the last reign"
+	case in.Now < s.promisedUntil:
+		return "it has promised the primary not to elect"
+	}
+	return s.blocked
 }
 
 // takeOutcome takes in how the write has ended that the last step asked for.
@@ -50,6 +72,8 @@ func (s *State) takeOutcome(c Settings, in Input) {
 	write := *s.pending
 	s.pending = nil
 	switch {
+	case in.Written.Outcome == Done && s.reign != nil && write.Holder.IsZero():
+		s.reign = nil // it has resigned
 	case in.Written.Outcome == Done && s.reign != nil:
 		r := s.reign
 		r.record, r.version, r.doubtful, r.mustRead = write.Record, in.Written.Version, nil, false
@@ -75,7 +99,7 @@ func (s *State) begin(c Settings, in Input, write Write) {
 		record: write.Record, version: in.Written.Version,
 		renewedAt: write.StartedAt, until: write.StartedAt + c.LeaseDuration - c.Margin, beganAt: in.Now,
 		tookOver: s.candidacy != nil,
-		marks:    map[string]mark{}, seen: map[string]Time{}, promised: map[Member]bool{},
+		marks:    map[string]mark{}, seen: map[string]Time{}, addresses: map[string]string{}, promised: map[Member]bool{},
 	}
 	if c.Mode == Required {
 		s.reign.sync.Need = c.Need // of nobody, so that commits wait
@@ -107,8 +131,12 @@ func (s *State) target(c Settings, in Input) Target {
 		return Target{Role: Leading, Term: s.reign.record.Term, Open: s.isOpen(c, in)}
 	case in.Primary != nil:
 		return Target{Role: Stopped, Why: "it does not reign"}
+	case s.founds(in):
+		return Target{Role: Staying, Why: "it claims the Lease"}
 	case in.Lease == nil:
 		return Target{Role: Following, Why: "nothing is known of a reign"}
+	case s.hasReignedLast(in) && s.mayTakeBack(c, in):
+		return Target{Role: Staying, Why: "it takes the Lease back"}
 	case in.Lease.Holder.IsZero() || in.Lease.Holder.Instance == s.Me.Instance:
 		return Target{Role: Following, Term: in.Lease.Record.Term, Why: "nobody reigns"}
 	case s.Sealed > in.Lease.Record.Term:
