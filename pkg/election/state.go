@@ -82,6 +82,15 @@ type candidacy struct {
 // before it takes over itself, in mode Async: it is all that is left then.
 const yieldsInAsync = 2
 
+// MustStopAt is when the right to be writable ends unless the core says more;
+// false while nobody may take over, since then it has no end.
+func (s *State) MustStopAt() (Time, bool) {
+	if s.reign == nil || s.nobodyElects() {
+		return 0, false
+	}
+	return s.reign.until, true
+}
+
 // Reigns says whether the instance believes that it reigns.
 func (s *State) Reigns() bool { return s.reign != nil }
 

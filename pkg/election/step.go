@@ -30,7 +30,7 @@ func (c Settings) has(r rule) bool { return c.without != r }
 func Step(c Settings, s *State, in Input) Output {
 	var out Output
 	s.takeOutcome(c, in)
-	s.noticeLease(in)
+	s.noticeLease(c, in)
 	s.answerPleas(c, in, &out)
 	s.answerRequests(c, in, &out)
 	if s.reign != nil {
@@ -109,9 +109,14 @@ func (s *State) begin(c Settings, in Input, write Write) {
 // noticeLease ends a reign that another has ended, and finds out the version
 // after a write that did not succeed for sure. Only a fresh read counts: what a
 // watch shows may be older than our own last write.
-func (s *State) noticeLease(in Input) {
+func (s *State) noticeLease(c Settings, in Input) {
 	r := s.reign
 	if r == nil || !r.mustRead || !in.Fresh || in.Lease == nil || s.pending != nil {
+		return
+	}
+	if in.Lease.Record.IsEmpty() {
+		// The Lease was lost and made anew, which nobody else may claim.
+		r.version, r.mustRead, r.renewedAt = in.Lease.Version, false, in.Now-c.RenewEvery
 		return
 	}
 	term := in.Lease.Record.Term

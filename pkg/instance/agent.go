@@ -45,7 +45,10 @@ type Agent struct {
 
 	// Shared: each has its own lock.
 	view        *view
-	reign       *reign
+	inbox       *inbox
+	peers       *peers
+	replication *replication
+	prober      *prober
 	status      *status
 	observer    *observer
 	credentials *credentials
@@ -55,6 +58,44 @@ type Agent struct {
 	// beat is when the loop last ran, in nanoseconds since the epoch; shared.
 	beat    atomic.Int64
 	started time.Time
+
+	// elector is the loop's.
+	elector *elector
+	// leading is the term in which this instance reigns, 0: it does not; shared,
+	// changed under fenceMu, as is the alarm. fenced is true from a fence on
+	// until the server has been taken out of service.
+	leading atomic.Uint64
+	fenced  atomic.Bool
+	fenceMu sync.Mutex
+	alarm   *time.Timer
+	// killMu is held while a fence kills.
+	killMu sync.Mutex
+	// confMu is held while configuration files are rendered and written.
+	confMu sync.Mutex
+	// shown is what the election core knows of the data.
+	shown shownData
+	// cut is the highest term for which the WAL receiver was cut, sealing the one
+	// for which it is to be, and position what was measured after the cut.
+	cut, sealing uint64
+	position     position
+	// resign is there once the server has stopped for another to reign, and
+	// resignAt is since when.
+	resign   *election.Resign
+	resignAt time.Time
+	// refused is a switchover that failed, and is not tried again.
+	refused *instanceapi.Switchover
+	// downSince is since when a primary's server has not answered.
+	downSince time.Time
+	// remedy is what a replica that can't stream needs.
+	remedy remedy
+	// rejoinAt is when a replica last found out why it does not stream,
+	// missedWAL how often it found that WAL is missing, and askedAbsent when a
+	// primary last asked those that do not stream.
+	rejoinAt    time.Time
+	missedWAL   int
+	askedAbsent time.Time
+	// leaving is true once the pod is to end, and left when nothing keeps it.
+	leaving, left, handedOver bool
 
 	lock *os.File
 	job  *job
@@ -83,6 +124,7 @@ type Agent struct {
 	// newsConfig and newsLease are what was last noticed.
 	newsConfig int
 	newsLease  election.Record
+	newsHolder election.Holder
 	// tended is when the server was last looked after.
 	tended time.Time
 	// problem is what tending last found wrong.
@@ -94,6 +136,9 @@ type running struct {
 	Role instanceapi.Role
 	// Open is true on a primary once clients are let in.
 	Open bool
+	// Reigning is true on a primary that has the Lease; one that has just been
+	// made has not.
+	Reigning bool
 	// Upstream is whom a replica follows.
 	Upstream upstream
 	Term     uint64
@@ -135,12 +180,21 @@ func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*A
 	a.programs = &pgrun.Programs{Bin: o.Bin, Children: a.children}
 	a.view = &view{wake: a.wakeUp, log: log}
 	a.status = &status{log: log, state: instanceapi.State{Instance: o.Instance, PodUID: o.PodUID, AgentVersion: o.Version}}
-	a.reign = &reign{me: o.holder(), kube: kube, seen: a.view.SawLease, log: log}
+	a.inbox = &inbox{wake: a.wakeUp}
+	a.peers = &peers{options: o, credentials: a.credentials, view: a.view}
+	a.elector = &elector{kube: kube, view: a.view, peers: a.peers, inbox: a.inbox, log: log, since: a.started,
+		state: election.State{Me: o.holder(), Address: o.PodIP}}
+	a.prober = &prober{agent: a}
 	server, err := pgrun.Open(o.RunDir, o.Port, "postgres")
 	if err != nil {
 		return nil, fmt.Errorf("start agent: %w", err)
 	}
 	a.sql = server
+	standbys, err := pgrun.Open(o.RunDir, o.Port, "postgres")
+	if err != nil {
+		return nil, fmt.Errorf("start agent: %w", err)
+	}
+	a.replication = &replication{agent: a, sql: standbys, log: log}
 	a.observer = &observer{server: server, runs: func() bool { return a.runningAs().answers() }}
 	return a, nil
 }
@@ -163,7 +217,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	group.Go(func() { a.kube.Watch(beside, a.view) })
 	group.Go(func() { a.observeForever(beside) })
-	a.loop(ctx)
+	group.Go(func() { a.replication.run(beside) })
+	group.Go(func() { a.prober.run(beside) })
+	a.loop(ctx, beside)
 	return a.shutDown(beside)
 }
 
@@ -175,14 +231,26 @@ func (a *Agent) wakeUp() {
 	}
 }
 
-func (a *Agent) loop(ctx context.Context) {
+// loop makes passes until ctx ends, and then until nothing keeps this instance.
+// Jobs live in beside.
+func (a *Agent) loop(ctx, beside context.Context) {
 	ticker := time.NewTicker(beatEvery)
 	defer ticker.Stop()
+	asked := ctx.Done()
+	var longest <-chan time.Time
 	for {
 		a.beat.Store(time.Now().UnixNano())
-		a.pass(ctx)
+		a.pass(beside)
+		if a.left {
+			return
+		}
 		select {
-		case <-ctx.Done():
+		case <-asked:
+			asked, a.leaving, longest = nil, true, time.After(a.options.StopTimeout/2)
+			if a.job != nil {
+				a.job.cancel(context.Canceled)
+			}
+		case <-longest:
 			return
 		case <-a.wake:
 		case <-ticker.C:
@@ -229,7 +297,12 @@ func (a *Agent) shutDown(ctx context.Context) error {
 	}
 	a.log.Info("stopping the server")
 	err := a.stopServer(ctx)
-	a.reign.end()
+	a.fenceMu.Lock()
+	a.leading.Store(0)
+	if a.alarm != nil {
+		a.alarm.Stop()
+	}
+	a.fenceMu.Unlock()
 	err = errors.Join(err, a.lock.Close())
 	a.log.Info("stopped")
 	return err

@@ -47,7 +47,7 @@ func (a *Agent) makeDatabase(ctx context.Context, config instanceapi.Config) err
 	// the server writes, it syncs itself.
 	synced := make(chan error, 1)
 	go func() { synced <- syncVolume(a.volume.data()) }()
-	if err := a.startServer(ctx, upstream{}, true); err != nil {
+	if err := a.startClosed(ctx); err != nil {
 		return errors.Join(err, <-synced)
 	}
 	if err := errors.Join(a.fillDatabase(ctx, config.Bootstrap, app), <-synced); err != nil {
@@ -58,6 +58,17 @@ func (a *Agent) makeDatabase(ctx context.Context, config instanceapi.Config) err
 	}
 	a.runs(running{Role: instanceapi.RolePrimary, server: a.server})
 	return nil
+}
+
+// startClosed starts the server with nobody let in but the agent.
+func (a *Agent) startClosed(ctx context.Context) error {
+	a.replication.reset()
+	return a.startServer(ctx, upstream{}, func() (*server, error) {
+		if err := a.config.installHBA(postgres.RenderClosedHBA()); err != nil {
+			return nil, err
+		}
+		return a.launch()
+	})
 }
 
 // fillDatabase makes the roles and the application's database, and runs the
@@ -92,7 +103,7 @@ func (a *Agent) fillDatabase(ctx context.Context, b instanceapi.Bootstrap, app l
 func (a *Agent) baseBackup(up upstream) pgrun.BaseBackupOptions {
 	return pgrun.BaseBackupOptions{
 		Data:     a.volume.data(),
-		ConnInfo: conninfo(a.options, up, a.options.Instance+"-clone"),
+		ConnInfo: conninfo(a.options, up, a.options.Instance+"-clone", ""),
 		Slot:     postgres.SlotName(a.options.Instance),
 	}
 }

@@ -112,9 +112,9 @@ func (u upstream) isZero() bool { return u == upstream{} }
 // conninfo is how instance o reaches u for replication: by address, so that
 // streaming needs no DNS, while the certificate is verified by name. Its own
 // certificate says who it is. The files are read at each connection.
-func conninfo(o Options, u upstream, application string) string {
+func conninfo(o Options, u upstream, application, database string) string {
 	return postgres.ConnInfo{
-		Host: u.Instance, Port: o.Port, User: postgres.ReplicationRole,
+		Host: u.Instance, Port: o.Port, User: postgres.ReplicationRole, DBName: database,
 		Options: map[string]string{
 			"application_name":    application,
 			"connect_timeout":     "5",
@@ -132,12 +132,16 @@ func conninfo(o Options, u upstream, application string) string {
 	}.KeyValue()
 }
 
+// serverConf is the file that the server reads.
+func (c configDir) serverConf() string { return filepath.Join(c.path, serverConf) }
+
 // renderInstance writes instance.conf: what differs between instances and
-// changes while the server runs. A zero upstream makes a primary's.
-func renderInstance(o Options, u upstream) string {
-	values := map[string]string{"primary_conninfo": "", "primary_slot_name": ""}
+// changes while the server runs. A zero upstream follows nobody; name is how
+// this instance's data is known to others, and sync is synchronous_standby_names.
+func renderInstance(o Options, u upstream, name, sync string) string {
+	values := map[string]string{"primary_conninfo": "", "primary_slot_name": "", "restore_command": "", "synchronous_standby_names": sync}
 	if !u.isZero() {
-		values["primary_conninfo"] = conninfo(o, u, o.Instance)
+		values["primary_conninfo"] = conninfo(o, u, name, "")
 		values["primary_slot_name"] = postgres.SlotName(o.Instance)
 	}
 	return postgres.RenderConf(values)

@@ -11,12 +11,13 @@ import (
 
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/postgres"
+	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
 )
 
 // installConfig puts the configuration in force with which the server starts
 // next: the ConfigMap's, or one that was in force before if the server refuses
 // that.
-func (a *Agent) installConfig(ctx context.Context, up upstream, closed bool) error {
+func (a *Agent) installConfig(ctx context.Context, up upstream) error {
 	known := a.view.knownConfig()
 	chosen, problem, err := a.chooseConfig(ctx, known.Settings, up)
 	if err != nil {
@@ -25,12 +26,7 @@ func (a *Agent) installConfig(ctx context.Context, up upstream, closed bool) err
 	if problem == "" {
 		problem = known.Problem
 	}
-	hba := chosen.HBA
-	if closed {
-		hba = postgres.RenderClosedHBA()
-	}
-	if err := a.config.install(settings{Conf: chosen.Conf, HBA: hba}, renderInstance(a.options, up),
-		postgres.RenderIdent(a.osUser)); err != nil {
+	if err := a.installSettings(chosen, up); err != nil {
 		return err
 	}
 	a.inUse(chosen, known.Version, problem)
@@ -74,7 +70,7 @@ func (a *Agent) chooseConfig(ctx context.Context, newest settings, up upstream) 
 
 // refusal is why the server would not start with s; empty: it would.
 func (a *Agent) refusal(ctx context.Context, s settings, up upstream) string {
-	file, err := a.config.stage(s, renderInstance(a.options, up))
+	file, err := a.config.stage(s, a.renderInstance(up))
 	if err == nil {
 		// Any directory will do: the check reads no data.
 		err = a.programs.CheckConfig(ctx, a.options.Mount, file)
@@ -122,7 +118,20 @@ func (a *Agent) configure(ctx context.Context) error {
 }
 
 func (a *Agent) installSettings(s settings, up upstream) error {
-	return a.config.install(s, renderInstance(a.options, up), postgres.RenderIdent(a.osUser))
+	a.confMu.Lock()
+	defer a.confMu.Unlock()
+	return a.config.install(s, a.renderInstance(up), postgres.RenderIdent(a.osUser))
+}
+
+// installInstance puts another upstream in force, or synchronous_standby_names.
+func (a *Agent) installInstance(up upstream) error {
+	a.confMu.Lock()
+	defer a.confMu.Unlock()
+	return a.config.installInstance(a.renderInstance(up))
+}
+
+func (a *Agent) renderInstance(up upstream) string {
+	return renderInstance(a.options, up, postgres.StandbyName(a.options.Instance, a.identity.ID), a.replication.names())
 }
 
 // hbaRefusal is what the server says against the pg_hba.conf on disk. It reads
@@ -163,22 +172,24 @@ func (a *Agent) keepIfProven(ctx context.Context) error {
 }
 
 // reload lets the server read its files again, and returns when it has.
-func (a *Agent) reload(ctx context.Context) error {
-	if !a.server.isReady() {
-		return a.server.signal(syscall.SIGHUP)
+func (a *Agent) reload(ctx context.Context) error { return reloadServer(ctx, a.sql, a.server) }
+
+func reloadServer(ctx context.Context, connection *pgrun.Server, s *server) error {
+	if !s.isReady() {
+		return s.signal(syscall.SIGHUP)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	const loaded = "SELECT pg_conf_load_time()"
 	var before, after sql.NullTime
-	if err := a.sql.Row(ctx, loaded, &before); err != nil {
+	if err := connection.Row(ctx, loaded, &before); err != nil {
 		return fmt.Errorf("reload the configuration: %w", err)
 	}
-	if err := a.server.signal(syscall.SIGHUP); err != nil {
+	if err := s.signal(syscall.SIGHUP); err != nil {
 		return err
 	}
 	for {
-		if err := a.sql.Row(ctx, loaded, &after); err != nil {
+		if err := connection.Row(ctx, loaded, &after); err != nil {
 			return fmt.Errorf("reload the configuration: %w", err)
 		}
 		if after != before {

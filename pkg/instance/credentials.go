@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
 )
 
 // credentials are the instance's certificates and the authorities that it
@@ -28,6 +29,8 @@ type credentials struct {
 type loadedCredentials struct {
 	// api is how the agent serves its API.
 	api *tls.Config
+	// replication is what the agent shows to the agents of other instances.
+	replication tls.Certificate
 	// hash is what State.Credentials reports.
 	hash string
 }
@@ -85,14 +88,15 @@ func loadCredentials(o Options) (loadedCredentials, error) {
 	if err != nil {
 		return loadedCredentials{}, fmt.Errorf("load certificate: %w", err)
 	}
-	if _, err := tls.X509KeyPair(files[instanceapi.ReplicationCertFile], files[instanceapi.ReplicationKeyFile]); err != nil {
+	replication, err := tls.X509KeyPair(files[instanceapi.ReplicationCertFile], files[instanceapi.ReplicationKeyFile])
+	if err != nil {
 		return loadedCredentials{}, fmt.Errorf("load certificate for replication: %w", err)
 	}
 	authorities := x509.NewCertPool()
 	if !authorities.AppendCertsFromPEM(bytes.Clone(files[instanceapi.CAFile])) {
 		return loadedCredentials{}, fmt.Errorf("load authorities: %s holds no certificate", o.tls(instanceapi.CAFile))
 	}
-	return loadedCredentials{hash: instanceapi.CredentialsHash(files), api: &tls.Config{
+	return loadedCredentials{hash: instanceapi.CredentialsHash(files), replication: replication, api: &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{certificate},
 		ClientCAs:    authorities,
@@ -103,11 +107,12 @@ func loadCredentials(o Options) (loadedCredentials, error) {
 	}}, nil
 }
 
-// verifyClient lets in the operator only; other holders of a certificate of
-// this CA, such as the cluster's instances, have no business here yet.
+// verifyClient lets in the operator and the cluster's instances; other holders
+// of a certificate of this CA have no business here.
 func verifyClient(state tls.ConnectionState) error {
-	if name := state.PeerCertificates[0].Subject.CommonName; name != instanceapi.OperatorName {
-		return fmt.Errorf("client certificate of %q: only %q may ask", name, instanceapi.OperatorName)
+	name := state.PeerCertificates[0].Subject.CommonName
+	if name != instanceapi.OperatorName && name != postgres.ReplicationRole {
+		return fmt.Errorf("client certificate of %q: only %q and %q may ask", name, instanceapi.OperatorName, postgres.ReplicationRole)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package instance
 import (
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/pgop/postgres-operator/pkg/election"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
@@ -15,8 +16,8 @@ type situation struct {
 	Lease  knownLease
 	// APIAway is true once the API has given no answer for a while.
 	APIAway bool
-	// Reigns is true while this agent holds the Lease by its own claim.
-	Reigns bool
+	// Target is what the election core wants the server to be.
+	Target election.Target
 
 	Data     dataKind
 	Identity identity
@@ -36,10 +37,12 @@ const (
 	moveRefuse move = "refuse"
 	moveInitdb move = "initdb"
 	moveClone  move = "clone"
-	// moveReign means to claim the Lease and to serve as the primary.
+	// moveReign means to serve as the primary.
 	moveReign move = "reign"
-	// moveFollow means to serve as a replica of Upstream.
+	// moveFollow means to serve as a replica of Upstream, or of nobody for now.
 	moveFollow move = "follow"
+	// moveReclone means to throw the data away, as a user wishes.
+	moveReclone move = "reclone"
 )
 
 // decision is a move, why for people, and the server that it concerns.
@@ -62,7 +65,7 @@ func refuse(format string, args ...any) decision {
 // is already done is asked for again.
 func decide(s situation) decision {
 	switch {
-	case s.Reigns:
+	case s.Target.Role == election.Leading:
 		return decision{Move: moveReign}
 	case !s.Lease.Known || !s.Config.Known:
 		return decideBlind(s)
@@ -95,26 +98,53 @@ func decideWithData(s situation) decision {
 		return refuse("the volume holds another database (system %s in %s) than this cluster's (%s); it is left alone: "+
 			"give the instance another volume, or move that directory away", s.SystemID, s.DataPath, want)
 	}
-	ok, why := election.MayClaim(s.claimant(), record, holder)
+	reclone := s.Config.Config.Reclone
 	switch {
-	case ok:
-		return decision{Move: moveReign}
 	case record.IsEmpty():
-		return wait("waiting for a primary: %s", why)
-	case holder == s.Me:
-		return refuse("this instance can't reign again: %s", why)
-	case holder == "":
-		return wait("waiting for a primary: nobody holds the Lease")
+		if ok, why := s.founds(); !ok {
+			return wait("waiting for a primary: %s", why)
+		}
+		return wait("claiming the Lease")
+	case record.SystemID != "" && record.SystemID != s.SystemID:
+		return refuse("the Lease speaks of another database (system %s) than the volume holds (%s)", record.SystemID, s.SystemID)
+	case reclone != nil && reclone.Instance == s.Me && reclone.DataID == s.Identity.ID && record.HolderDataID != s.Identity.ID:
+		return decision{Move: moveReclone, Why: "a user asks for it"}
+	case holder == s.Me && record.HolderDataID != s.Identity.ID:
+		return s.decideLost(record, "the Lease speaks of other data than this volume holds")
+	case s.Target.Role == election.Following:
+		up := upstream{}
+		if s.Target.Upstream != "" {
+			up = upstream{Instance: holder, Address: record.HolderAddress}
+		}
+		return decision{Move: moveFollow, Upstream: up, Why: s.Target.Why}
 	}
-	return follow(holder, record)
+	return wait("%s", s.Target.Why)
+}
+
+// decideLost is for the instance that reigned last and has lost its data.
+func (s situation) decideLost(record election.Record, what string) decision {
+	if len(record.Members) == 0 {
+		return refuse("this instance is the primary of term %d, and %s: nobody else has what was committed; "+
+			"give the volume back, or restore the cluster", record.Term, what)
+	}
+	var names []string
+	for _, m := range record.Members {
+		names = append(names, m.Instance)
+	}
+	return wait("%s; waiting for %s to take over", what, strings.Join(names, " or "))
+}
+
+// founds says whether this instance's data begins the first reign, or takes
+// back one that the Lease has forgotten.
+func (s situation) founds() (bool, string) {
+	return election.MayClaim(s.claimant(), election.Record{}, "")
 }
 
 func decideWithoutData(s situation) decision {
 	record, holder := s.Lease.Record, s.Lease.Holder.Instance
 	switch {
 	case !record.IsEmpty() && holder == s.Me:
-		return refuse("this instance is the primary of term %d, and its volume no longer holds the data (%s): "+
-			"give the volume back, or restore the cluster", record.Term, s.Data)
+		return s.decideLost(record, fmt.Sprintf("its volume no longer holds the data (%s)", s.Data))
 	case !record.IsEmpty() && holder == "":
 		return wait("waiting for a primary to clone: nobody holds the Lease")
 	case !record.IsEmpty():

@@ -28,6 +28,17 @@ func without(me string, kind dataKind) situation {
 	return situation{Me: me, Data: kind, DataPath: "/pgdata/17/data"}
 }
 
+// targetOf is what the election core would say.
+func targetOf(s situation) election.Target {
+	switch holder := s.Lease.Holder.Instance; {
+	case s.Lease.Record.HolderDataID == s.Identity.ID:
+		return election.Target{Role: election.Staying, Why: "it takes the Lease back"}
+	case holder != "" && holder != s.Me:
+		return election.Target{Role: election.Following, Upstream: holder}
+	}
+	return election.Target{Role: election.Following}
+}
+
 func TestDecide(t *testing.T) {
 	followOne := upstream{Instance: "shop-1", Address: "10.0.0.1"}
 	fresh := held("", election.Record{})
@@ -61,11 +72,11 @@ func TestDecide(t *testing.T) {
 				s.Config, s.Lease, s.Memory = known("shop-1", ""), fresh, reignMemory{Holder: "shop-1/a", Record: record}
 			}, want: moveRefuse, says: "remembers a reign"},
 		{why: "claim after initdb", s: complete("shop-1", "one", byInitdb),
-			lean: func(s *situation) { s.Config, s.Lease = known("shop-1", ""), fresh }, want: moveReign},
+			lean: func(s *situation) { s.Config, s.Lease = known("shop-1", ""), fresh }, want: moveWait, says: "claiming"},
 		{why: "a clone never claims a Lease without record", s: complete("shop-2", "two", byClone),
 			lean: func(s *situation) { s.Config, s.Lease = known("shop-1", ""), fresh }, want: moveWait, says: "remembers no reign"},
 		{why: "the holder's data in a new pod", s: complete("shop-1", "one", byInitdb),
-			lean: func(s *situation) { s.Config, s.Lease = known("", "7"), held("shop-1/old", record) }, want: moveReign},
+			lean: func(s *situation) { s.Config, s.Lease = known("", "7"), held("shop-1/old", record) }, want: moveWait, says: "takes the Lease back"},
 		{why: "the holder's name with other data", s: complete("shop-1", "new", byClone),
 			lean: func(s *situation) { s.Config, s.Lease = known("", "7"), held("shop-1/old", record) }, want: moveRefuse,
 			says: "other data"},
@@ -90,7 +101,7 @@ func TestDecide(t *testing.T) {
 		{why: "a Lease that was lost goes back to the last to reign", s: complete("shop-1", "one", byInitdb),
 			lean: func(s *situation) {
 				s.Config, s.Lease, s.Memory = known("", "7"), fresh, reignMemory{Holder: "shop-1/a", Record: record}
-			}, want: moveReign},
+			}, want: moveWait, says: "claiming"},
 		{why: "and to nobody else", s: complete("shop-2", "two", byClone),
 			lean: func(s *situation) {
 				s.Config, s.Lease, s.Memory = known("", "7"), fresh, reignMemory{Holder: "shop-1/a", Record: record}
@@ -102,11 +113,14 @@ func TestDecide(t *testing.T) {
 			lean: func(s *situation) { s.APIAway, s.Memory = true, reignMemory{Holder: "shop-1/a", Record: record} },
 			want: moveWait},
 		{why: "who reigns goes on", s: complete("shop-1", "one", byInitdb),
-			lean: func(s *situation) { s.Reigns = true }, want: moveReign},
+			lean: func(s *situation) { s.Target = election.Target{Role: election.Leading} }, want: moveReign},
 	}
 	for _, c := range cases {
 		if c.lean != nil {
 			c.lean(&c.s)
+		}
+		if c.s.Target.Role == "" {
+			c.s.Target = targetOf(c.s)
 		}
 		got := decide(c.s)
 		if got.Move != c.want || !strings.Contains(got.Why, c.says) || got.Upstream != c.up {

@@ -118,3 +118,12 @@ func (f *fakeKubernetes) now() (*coordinationv1.Lease, *discoveryv1.EndpointSlic
 func conflict(resource, name string) error {
 	return apierrors.NewConflict(schema.GroupResource{Resource: resource}, name, nil)
 }
+
+func newFakeKubernetes() *fakeKubernetes {
+	f := &fakeKubernetes{
+		configMap: &corev1.ConfigMap{}, slice: &discoveryv1.EndpointSlice{},
+		lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{"kept": "yes"}}},
+	}
+	f.set(func(*fakeKubernetes) {})
+	return f
+}

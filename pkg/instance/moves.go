@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
 )
 
 // prepare checks that this image can run the instance, locks the volume and
@@ -37,6 +38,10 @@ func (a *Agent) prepare(ctx context.Context) error {
 		return err
 	}
 	a.knowReign(memory)
+	if a.cut, err = a.volume.readSealed(); err != nil {
+		return err
+	}
+	a.status.update(func(s *instanceapi.State) { s.Sealed = a.cut })
 	a.prepared = true
 	return nil
 }
@@ -72,6 +77,7 @@ func (a *Agent) inspect(ctx context.Context) error {
 		control, err := a.programs.ControlData(ctx, a.volume.data())
 		if err == nil {
 			a.systemID = control.SystemID
+			a.position = position{Timeline: control.Timeline, End: control.CheckpointLSN}
 		}
 		if err != nil && kind == dataComplete {
 			a.log.WithError(err).Error("the data directory has no control file that can be read")
@@ -104,6 +110,11 @@ func (a *Agent) clone(ctx context.Context, up upstream) error {
 		}
 		a.log.WithField("path", path).Warn("moved a data directory aside that this instance can't use")
 	}
+	if a.data == dataUnfinished && a.volume.isHalfRewound() {
+		if _, err := a.volume.giveUp(time.Now()); err != nil {
+			return err
+		}
+	}
 	err := a.copyFrom(ctx, up)
 	return errors.Join(err, a.inspect(context.WithoutCancel(ctx)))
 }
@@ -125,49 +136,6 @@ func (a *Agent) copyFrom(ctx context.Context, up upstream) error {
 	return err
 }
 
-// serve makes this instance the primary that clients reach: it claims the
-// Lease, unless it has, and starts the server or opens the one that initdb
-// has left closed.
-func (a *Agent) serve(ctx context.Context) error {
-	if !a.reign.holds() {
-		if err := a.claim(ctx); err != nil {
-			return err
-		}
-	}
-	term := a.view.knownLease().Record.Term
-	if a.server != nil {
-		if err := a.openUp(ctx); err != nil {
-			return err
-		}
-	} else if err := a.startPrimary(ctx); err != nil {
-		return err
-	}
-	a.runs(running{Role: instanceapi.RolePrimary, Open: true, Term: term, server: a.server})
-	if a.server.isReady() {
-		return a.serveInSlice(ctx, term)
-	}
-	return nil
-}
-
-func (a *Agent) claim(ctx context.Context) error {
-	control, err := a.programs.ControlData(ctx, a.volume.data())
-	if err != nil {
-		return err
-	}
-	request, cancel := context.WithTimeout(ctx, 2*leaseTimeout)
-	defer cancel()
-	record, err := a.reign.claim(request, a.situation().claimant(), control.Timeline, a.options.PodIP)
-	if err != nil {
-		return err
-	}
-	a.log.WithField("term", record.Term).Info("claimed the Lease")
-	// The Lease has it; the volume's copy is for the day when the Lease is lost.
-	if err := a.remember(); err != nil {
-		a.log.WithError(err).Error("remembering the reign failed")
-	}
-	return nil
-}
-
 // openUp lets clients into a server that runs.
 func (a *Agent) openUp(ctx context.Context) error {
 	if err := a.config.installHBA(a.inForce.HBA); err != nil {
@@ -176,12 +144,48 @@ func (a *Agent) openUp(ctx context.Context) error {
 	return a.reload(ctx)
 }
 
-func (a *Agent) startPrimary(ctx context.Context) error {
+// startPrimary starts the server as the primary. Where commits wait for
+// standbys it is closed to clients at first.
+func (a *Agent) startPrimary(ctx context.Context, open bool) error {
 	a.status.enter(instanceapi.PhaseStarting, "")
+	a.replication.beginWith(a.electionSettings())
 	if err := removeFile(a.volume.standby()); err != nil {
 		return err
 	}
-	return a.startServer(ctx, upstream{}, false)
+	if err := a.startServer(ctx, upstream{}, a.launchPrimary); err != nil {
+		return err
+	}
+	if !open {
+		if err := a.config.installHBA(postgres.RenderReplicationHBA()); err != nil {
+			return err
+		}
+		if err := a.server.signal(syscall.SIGHUP); err != nil {
+			return err
+		}
+	}
+	a.runs(running{Role: instanceapi.RolePrimary, Open: open, Reigning: true, Term: a.reignTerm(), server: a.server})
+	return nil
+}
+
+// reignOver lets the server that initdb has left, closed to everybody, take its
+// place as the primary.
+func (a *Agent) reignOver(ctx context.Context, open bool) error {
+	a.replication.beginWith(a.electionSettings())
+	hba := a.inForce.HBA
+	if !open {
+		hba = postgres.RenderReplicationHBA()
+	}
+	if err := errors.Join(a.config.installHBA(hba), a.installInstance(upstream{})); err != nil {
+		return err
+	}
+	if err := a.reload(ctx); err != nil {
+		return err
+	}
+	a.runs(running{Role: instanceapi.RolePrimary, Open: open, Reigning: true, Term: a.reignTerm(), server: a.server})
+	if !open {
+		return nil
+	}
+	return a.serveInSlice(ctx, a.reignTerm())
 }
 
 // follow starts the server as a replica of up.
@@ -193,7 +197,8 @@ func (a *Agent) follow(ctx context.Context, up upstream) error {
 	if err := writeFile(a.volume.standby(), "", 0o600); err != nil {
 		return err
 	}
-	if err := a.startServer(ctx, up, false); err != nil {
+	a.replication.reset()
+	if err := a.startServer(ctx, up, a.launch); err != nil {
 		return err
 	}
 	a.runs(running{Role: instanceapi.RoleReplica, Upstream: up, server: a.server})
@@ -203,7 +208,7 @@ func (a *Agent) follow(ctx context.Context, up upstream) error {
 // followAnother points a replica at another upstream. It works while the
 // server is still starting: that may be what it waits for.
 func (a *Agent) followAnother(_ context.Context, up upstream) error {
-	if err := errors.Join(a.remember(), a.config.installInstance(renderInstance(a.options, up))); err != nil {
+	if err := errors.Join(a.remember(), a.installInstance(up)); err != nil {
 		return err
 	}
 	a.log.WithField("upstream", up.Instance).WithField("address", up.Address).Info("following another address")
@@ -216,17 +221,16 @@ func (a *Agent) followAnother(_ context.Context, up upstream) error {
 	return nil
 }
 
-// startServer puts the configuration in force and launches the server, closed
-// to clients or open.
-func (a *Agent) startServer(ctx context.Context, up upstream, closed bool) error {
+// startServer puts the configuration in force and launches the server.
+func (a *Agent) startServer(ctx context.Context, up upstream, launch func() (*server, error)) error {
 	if err := killHolders(ctx, a.lock); err != nil {
 		return err
 	}
-	if err := a.installConfig(ctx, up, closed); err != nil {
+	if err := a.installConfig(ctx, up); err != nil {
 		return err
 	}
 	certificates := a.credentials.hash() // before the server reads them, or newer ones
-	server, err := a.launch()
+	server, err := launch()
 	if err != nil {
 		return err
 	}
@@ -235,24 +239,14 @@ func (a *Agent) startServer(ctx context.Context, up upstream, closed bool) error
 	return nil
 }
 
-// stepDown takes this instance out of service and stops its server.
-func (a *Agent) stepDown(ctx context.Context) error {
-	a.status.enter(instanceapi.PhaseStopping, "")
-	if err := a.leaveSlice(ctx); err != nil {
-		a.log.WithError(err).Warn("leaving the rw EndpointSlice failed")
-	}
-	a.reign.end()
-	return a.stopServer(ctx)
-}
-
 // needsTending says whether the server should be looked after now.
 func (a *Agent) needsTending(now running) bool {
 	const pauseBetween = time.Second
 	since := time.Since(a.tended)
-	return since > tendEvery || since > pauseBetween && now.Open && a.sliceIsWrong(now.Term)
+	return since > tendEvery || since > pauseBetween && now.Open && a.sliceIsWrong(a.reignTerm())
 }
 
-// tend looks after the server: on a primary the slots, the logins and the
+// tend looks after the server: the slots, and on a primary the logins and the
 // EndpointSlice. It tries everything, whatever fails.
 func (a *Agent) tend(ctx context.Context) error {
 	a.tended = time.Now()
@@ -260,9 +254,15 @@ func (a *Agent) tend(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	problems := []error{a.remember()}
-	if now := a.runningAs(); now.Role == instanceapi.RolePrimary {
-		problems = append(problems, a.serveInSlice(ctx, now.Term),
-			keepSlots(ctx, a.sql, a.options.Cluster, a.options.Instance, a.view.knownConfig().Config.Members),
+	now := a.runningAs()
+	if now.Open {
+		problems = append(problems, a.serveInSlice(ctx, a.reignTerm()))
+	}
+	if now.Role == instanceapi.RoleReplica {
+		problems = append(problems, a.keepSlotsLikePrimary(ctx, now.Upstream))
+	}
+	if now.Role == instanceapi.RolePrimary {
+		problems = append(problems, keepSlots(ctx, a.sql, a.options.Cluster, a.options.Instance, a.view.knownConfig().Config.Members),
 			keepLogins(ctx, a.sql, a.options.SecretsDir))
 	}
 	a.sayProblem(errors.Join(problems...))

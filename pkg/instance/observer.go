@@ -78,6 +78,13 @@ func (o *observer) observe(ctx context.Context, maxAge time.Duration) observatio
 	return o.last
 }
 
+// recent is the last observation.
+func (o *observer) recent() observation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last
+}
+
 // forget makes the next observe look again.
 func (o *observer) forget() {
 	o.mu.Lock()
@@ -118,11 +125,13 @@ func (o *observer) look(ctx context.Context) (observation, error) {
 }
 
 func (o *observer) lookAtStandbys(ctx context.Context, got *observation) error {
-	return o.server.Rows(ctx, `SELECT application_name, state, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), -1)::bigint
+	return o.server.Rows(ctx, `SELECT application_name, state, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), -1)::bigint,
+		coalesce(sync_state, 'async') <> 'async'
 		FROM pg_stat_replication ORDER BY application_name, pid`,
 		func(scan func(...any) error) error {
 			var s instanceapi.Standby
-			err := scan(&s.Name, &s.State, &s.LagBytes)
+			err := scan(&s.Name, &s.State, &s.LagBytes, &s.Sync)
+			s.Name, s.DataID = postgres.ParseStandbyName(s.Name)
 			got.Standbys = append(got.Standbys, s)
 			return err
 		})

@@ -1,11 +1,13 @@
 package instance
 
 import (
+	"cmp"
 	"errors"
 	"path/filepath"
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/election"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 )
 
 // Options are what the pod says to its agent.
@@ -46,6 +48,9 @@ type Options struct {
 	// Listen is the server's listen_addresses, and Port its port.
 	Listen string
 	Port   int
+	// PeerPort is where the agents of other instances serve their API; 0: where
+	// all do.
+	PeerPort int
 }
 
 func (o Options) validate() error {
@@ -68,5 +73,7 @@ func (o Options) validate() error {
 func (o Options) holder() election.Holder {
 	return election.Holder{Instance: o.Instance, PodUID: o.PodUID}
 }
+
+func (o Options) peerPort() int { return cmp.Or(o.PeerPort, instanceapi.Port) }
 
 func (o Options) tls(name string) string { return filepath.Join(o.TLSDir, name) }

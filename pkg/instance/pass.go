@@ -15,48 +15,120 @@ var errReconsidered = errors.New("something else is to be done now")
 
 // pass looks at everything once and starts at most one job.
 func (a *Agent) pass(ctx context.Context) {
-	if a.job != nil {
-		if !isClosed(a.job.done) {
-			a.reconsider()
-			return
-		}
+	if a.job != nil && isClosed(a.job.done) {
 		a.finish()
+	}
+	target := a.elect()
+	if a.job != nil {
+		a.reconsider()
+		return
 	}
 	a.noticeExit()
 	a.noticeReady()
 	a.noticeNews()
-	if !a.prepared {
-		if a.mayTry() {
-			a.start(ctx, "prepare", a.prepare)
-		}
-		return
+	switch {
+	case !a.prepared && a.leaving:
+		a.left = true
+	case a.prepared:
+		a.carryOut(ctx, target, decide(a.situation(target)))
+	case a.mayTry():
+		a.start(ctx, "prepare", a.prepare)
 	}
-	a.carryOut(ctx, decide(a.situation()))
 }
 
 func (a *Agent) mayTry() bool { return !time.Now().Before(a.retry) }
 
-func (a *Agent) situation() situation {
+func (a *Agent) situation(target election.Target) situation {
 	return situation{
 		Me: a.options.Instance, Config: a.view.knownConfig(), Lease: a.view.knownLease(),
-		APIAway: time.Since(a.started) > apiPatience, Reigns: a.reign.holds(),
+		APIAway: time.Since(a.started) > apiPatience, Target: target,
 		Data: a.data, Identity: a.identity, SystemID: a.systemID, DataPath: a.volume.data(), OtherData: a.other, Memory: a.memory,
 	}
 }
 
+// shownData is what the election core knows of the data. It is kept apart,
+// since the data is a job's while one runs.
+type shownData struct {
+	data   election.Data
+	cut    uint64
+	founds bool
+	last   uint64
+	memory reignMemory
+}
+
+// show shows the core the data as it is now.
+func (a *Agent) show() {
+	a.shown = shownData{cut: a.cut, last: a.memory.Record.Term, memory: a.memory}
+	want := a.situation(election.Target{}).wantedSystem()
+	if a.data != dataComplete || want != "" && want != a.systemID {
+		return
+	}
+	a.shown.data = election.Data{ID: a.identity.ID, SystemID: a.systemID, Timeline: a.position.Timeline, End: a.position.End}
+	a.shown.founds, _ = a.situation(election.Target{}).founds()
+}
+
+// elect lets the election core take a step, and ends the server at once if this
+// instance reigns no more.
+func (a *Agent) elect() election.Target {
+	if a.job == nil {
+		a.show()
+		a.elector.state.Sealed = max(a.elector.state.Sealed, a.cut)
+	}
+	now, config, lease := a.runningAs(), a.view.knownConfig().Config, a.view.knownLease()
+	in := election.Input{
+		Lease: a.elector.lease(a.shown.memory), Data: a.shown.data, Cut: a.shown.cut,
+		Founds: a.shown.founds && lease.Known, LastTerm: a.shown.last,
+	}
+	if forced := config.ForcePromote; forced != nil {
+		in.Forced = forced.Instance == a.options.Instance && forced.Term == lease.Record.Term && !lease.Record.IsEmpty()
+	}
+	if now.Role == instanceapi.RolePrimary && now.Reigning {
+		if seen := a.replication.primary(); seen != nil {
+			primary := seen.Primary
+			in.Primary = &primary
+			a.askAbsent(primary.Standbys)
+		}
+	} else if a.job == nil {
+		in.Resign = a.resign
+	}
+	out := a.elector.step(a.electionSettings(), in)
+	a.replication.ask(out.Sync)
+	a.sealing = max(a.sealing, out.Seal)
+	a.status.update(func(s *instanceapi.State) { s.Election = out.Blocked })
+	if out.Target.Role == election.Leading {
+		a.lead(out.Target.Term)
+		return out.Target
+	}
+	a.resign, a.downSince = nil, time.Time{}
+	if a.mayLead() {
+		a.fence(out.Target.Why)
+		if a.job != nil {
+			a.job.cancel(errFenced)
+		}
+	}
+	return out.Target
+}
+
 // carryOut starts the job that the decision needs, if it is not done already.
-func (a *Agent) carryOut(ctx context.Context, d decision) {
+func (a *Agent) carryOut(ctx context.Context, target election.Target, d decision) {
 	now := a.runningAs()
-	// Only the holder is writable: a primary that has lost the Lease stops,
-	// whatever it is to become.
-	if now.Role == instanceapi.RolePrimary && now.Open && d.Move != moveReign {
-		a.start(ctx, "step down", a.stepDown)
+	switch {
+	case now.Role == instanceapi.RolePrimary && (now.Open || now.Reigning) && d.Move != moveReign:
+		// Only the holder is writable, whatever it is to become.
+		a.start(ctx, "retire", a.retire)
+		return
+	case a.leaving:
+		a.leave(ctx, now)
+		return
+	case a.sealing > a.cut && a.mayTry() && a.data == dataComplete && d.Move != moveReign:
+		term := a.sealing
+		a.start(ctx, "seal", func(ctx context.Context) error { return a.seal(ctx, term) })
 		return
 	}
 	if now.Role == instanceapi.RoleNone {
 		a.sayIdle(d)
 	}
-	if !a.mayTry() {
+	if !a.mayTry() && d.Move != moveReign {
 		return
 	}
 	switch d.Move {
@@ -65,8 +137,11 @@ func (a *Agent) carryOut(ctx context.Context, d decision) {
 		a.start(ctx, "initdb", func(ctx context.Context) error { return a.initdb(ctx, config) })
 	case moveClone:
 		a.start(ctx, "clone", func(ctx context.Context) error { return a.clone(ctx, d.Upstream) })
+	case moveReclone:
+		a.hideData()
+		a.start(ctx, "give up data", func(ctx context.Context) error { return a.cloneAgain(ctx, d.Why) })
 	case moveReign:
-		a.reignOn(ctx, now)
+		a.reignOn(ctx, now, target)
 	case moveFollow:
 		a.followOn(ctx, now, d.Upstream)
 	default:
@@ -74,25 +149,106 @@ func (a *Agent) carryOut(ctx context.Context, d decision) {
 	}
 }
 
-// sayIdle says what an instance without a server waits for or suffers from.
-func (a *Agent) sayIdle(d decision) {
-	switch d.Move {
-	case moveWait:
-		a.status.enter(instanceapi.PhaseWaiting, d.Why)
-	case moveRefuse:
-		a.status.enter(instanceapi.PhaseFailed, d.Why)
+// hideData lets the core know that the data is about to be replaced.
+func (a *Agent) hideData() { a.shown.data = election.Data{} }
+
+func (a *Agent) reignOn(ctx context.Context, now running, target election.Target) {
+	open := target.Open && a.electionSettings().Mode == election.Async
+	switch {
+	case a.resign != nil:
+		a.takeBackIfStuck()
+		return
+	case now.Role == instanceapi.RoleReplica:
+		a.start(ctx, "promote", func(ctx context.Context) error { return a.promote(ctx, open) })
+		return
+	}
+	if why := a.whyGiveWay(now); why != "" {
+		a.start(ctx, "give way", func(ctx context.Context) error { return a.giveWay(ctx, why) })
+		return
+	}
+	if !a.mayTry() {
+		return
+	}
+	switch {
+	case now.Role == instanceapi.RoleNone:
+		a.start(ctx, "serve", func(ctx context.Context) error { return a.startPrimary(ctx, open) })
+	case !now.Reigning:
+		a.start(ctx, "reign", func(ctx context.Context) error { return a.reignOver(ctx, open) })
+	case !now.Open && target.Open && a.hasCaughtUp():
+		a.start(ctx, "open", a.open)
+	default:
+		if to := a.wantedSwitchover(now); to != "" {
+			a.start(ctx, "switchover", func(ctx context.Context) error { return a.switchover(ctx, to) })
+			return
+		}
+		a.lookAfter(ctx, now)
 	}
 }
 
-func (a *Agent) reignOn(ctx context.Context, now running) {
-	switch {
-	case now.Role == instanceapi.RoleReplica:
-		a.start(ctx, "stop replica", a.stepDown)
-	case !now.Open || !a.reign.holds():
-		a.start(ctx, "serve", a.serve)
-	default:
-		a.lookAfter(ctx, now)
+// hasCaughtUp says whether as many standbys as a commit needs have what this
+// primary began with: until then clients could see what may not last.
+func (a *Agent) hasCaughtUp() bool {
+	seen := a.replication.primary()
+	if seen == nil || !seen.CaughtUp {
+		a.status.enter(instanceapi.PhaseStarting, "closed to clients until the standbys that a commit needs have caught up")
+		return false
 	}
+	return true
+}
+
+// takeBackIfStuck gives up resigning when the Lease can't be written.
+func (a *Agent) takeBackIfStuck() {
+	const longest = 5 * time.Second
+	if time.Since(a.resignAt) > longest {
+		a.log.Warn("the Lease could not be released; going on as the primary")
+		a.resign = nil
+	}
+}
+
+// wantedSwitchover is who shall take over as a user asks; empty: nobody.
+func (a *Agent) wantedSwitchover(now running) string {
+	asked, lease := a.view.knownConfig().Config.Switchover, a.view.knownLease()
+	say := func(text string) { a.status.update(func(s *instanceapi.State) { s.Request = text }) }
+	switch {
+	case asked == nil || asked.From != a.options.Instance || asked.Term != lease.Record.Term:
+		say("")
+		return ""
+	case a.refused != nil && *a.refused == *asked || !now.Open:
+		return ""
+	}
+	to, why := a.successor(asked.To)
+	if to == "" {
+		say(why)
+		return ""
+	}
+	a.refused = asked // it is tried once
+	say("")
+	return to
+}
+
+func (a *Agent) successor(want string) (name, why string) {
+	seen := a.replication.primary()
+	if seen == nil {
+		return "", "the primary does not know its standbys yet"
+	}
+	return successor(want, a.view.knownLease().Record, seen.Standbys)
+}
+
+// leave ends this instance in order: a primary hands over first, if it can.
+func (a *Agent) leave(ctx context.Context, now running) {
+	switch {
+	case a.resign != nil && time.Since(a.resignAt) < leaseTimeout*2:
+		return // the Lease is being released
+	case now.Open && a.mayLead() && !a.handedOver:
+		a.handedOver = true
+		if to, why := a.successor(""); to != "" {
+			a.start(ctx, "switchover", func(ctx context.Context) error { return a.switchover(ctx, to) })
+			return
+		} else {
+			a.log.WithField("why", why).Warn("stopping without handing over")
+		}
+	}
+	a.left = true
 }
 
 func (a *Agent) followOn(ctx context.Context, now running, up upstream) {
@@ -100,9 +256,16 @@ func (a *Agent) followOn(ctx context.Context, now running, up upstream) {
 	case now.Role == instanceapi.RoleNone:
 		a.start(ctx, "follow", func(ctx context.Context) error { return a.follow(ctx, up) })
 	case now.Role == instanceapi.RolePrimary:
-		a.start(ctx, "step down", a.stepDown)
+		a.start(ctx, "retire", a.retire)
 	case now.Upstream != up:
 		a.start(ctx, "follow another", func(ctx context.Context) error { return a.followAnother(ctx, up) })
+	case a.remedy.isNeeded():
+		cure := a.remedy
+		a.remedy = remedy{}
+		a.hideData()
+		a.start(ctx, "rejoin", func(ctx context.Context) error { return a.cure(ctx, up, cure) })
+	case a.needsRejoin(now):
+		a.start(ctx, "look for the primary's past", func(ctx context.Context) error { return a.diagnose(ctx, up) })
 	default:
 		a.lookAfter(ctx, now)
 	}
@@ -112,7 +275,7 @@ func (a *Agent) followOn(ctx context.Context, now running, up upstream) {
 func (a *Agent) lookAfter(ctx context.Context, now running) {
 	switch {
 	case now.Role == instanceapi.RoleNone || a.server == nil:
-	case a.view.knownConfig().Version != a.applied:
+	case a.view.knownConfig().Version != a.applied && (now.Role != instanceapi.RolePrimary || now.Open):
 		a.start(ctx, "configure", a.configure)
 	case a.hasOldCredentials():
 		a.start(ctx, "renew credentials", a.renewCredentials)
@@ -129,9 +292,23 @@ func (a *Agent) reconsider() {
 			a.job.cancel(errReconsidered)
 		}
 	case "clone":
-		if !a.job.lease.Record.Equal(a.view.knownLease().Record) {
+		if now := a.view.knownLease(); now.Record.HolderDataID != a.job.lease.Record.HolderDataID || now.Record.HolderAddress != a.job.lease.Record.HolderAddress {
 			a.job.cancel(errReconsidered)
 		}
+	case "tend", "configure", "look for the primary's past", "renew credentials":
+		if a.sealing > a.cut {
+			a.job.cancel(errReconsidered)
+		}
+	}
+}
+
+// sayIdle says what an instance without a server waits for or suffers from.
+func (a *Agent) sayIdle(d decision) {
+	switch d.Move {
+	case moveWait:
+		a.status.enter(instanceapi.PhaseWaiting, d.Why)
+	case moveRefuse:
+		a.status.enter(instanceapi.PhaseFailed, d.Why)
 	}
 }
 
@@ -141,14 +318,18 @@ func (a *Agent) finish() {
 	a.job = nil
 	switch {
 	case j.err == nil:
-		if j.name == "initdb" || j.name == "clone" || j.name == "prepare" {
+		switch j.name {
+		case "prepare", "initdb", "clone", "rejoin", "give up data", "seal", "retire", "promote":
 			a.tryAgainNow()
 		}
 	case errors.Is(j.err, errReconsidered):
 		a.log.WithField("job", j.name).Info("began anew, since what it goes by has changed")
 		a.tryAgainNow()
-	case errors.Is(j.err, context.Canceled):
-		// The agent stops.
+	case errors.Is(j.err, errFenced) || errors.Is(j.err, context.Canceled):
+		// What comes next is another matter.
+	case j.name == "switchover":
+		a.status.update(func(s *instanceapi.State) { s.Request = j.err.Error() })
+		a.sayFailed(j)
 	default:
 		a.postpone()
 		a.sayFailed(j)
@@ -178,6 +359,9 @@ func (a *Agent) noticeExit() {
 		return
 	}
 	err := s.exitError()
+	if a.fenced.Load() {
+		return // the loop retires it
+	}
 	if !s.isReady() && !s.wasKilled() {
 		// What is in force may be why: the next start is with what was before.
 		a.rejected[a.inForce] = err.Error()
@@ -216,9 +400,9 @@ func (a *Agent) noticeReady() {
 // noticeNews lets failed moves be tried again at once when the configuration
 // or the reign has changed.
 func (a *Agent) noticeNews() {
-	config, lease := a.view.knownConfig().Version, a.view.knownLease().Record
-	if config != a.newsConfig || !lease.Equal(a.newsLease) {
-		a.newsConfig, a.newsLease = config, lease
+	config, lease := a.view.knownConfig().Version, a.view.knownLease()
+	if config != a.newsConfig || !lease.Record.Equal(a.newsLease) || lease.Holder != a.newsHolder {
+		a.newsConfig, a.newsLease, a.newsHolder = config, lease.Record, lease.Holder
 		a.tryAgainNow()
 	}
 }

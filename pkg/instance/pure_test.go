@@ -115,8 +115,8 @@ func TestBackoffGrowsToALimit(t *testing.T) {
 
 func TestConnInfoHasNoPassword(t *testing.T) {
 	o := Options{Instance: "shop-2", RunDir: "/run/postgresql", TLSDir: "/tls", Port: 5432}
-	text := renderInstance(o, upstream{Instance: "shop-1", Address: "10.0.0.1"})
-	for _, part := range []string{"hostaddr=''10.0.0.1''", "host=''shop-1''", "application_name=''shop-2''", "sslmode=''verify-full''",
+	text := renderInstance(o, upstream{Instance: "shop-1", Address: "10.0.0.1"}, "shop-2.ab", "")
+	for _, part := range []string{"hostaddr=''10.0.0.1''", "host=''shop-1''", "application_name=''shop-2.ab''", "sslmode=''verify-full''",
 		"sslcert=''/tls/replication.crt''", "primary_slot_name = 'shop_2'"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("no %s in %s", part, text)
@@ -125,7 +125,7 @@ func TestConnInfoHasNoPassword(t *testing.T) {
 	if strings.Contains(text, "password=") {
 		t.Error("a password is in the file")
 	}
-	if got := renderInstance(o, upstream{}); strings.Contains(got, "host") {
+	if got := renderInstance(o, upstream{}, "shop-2.ab", ""); strings.Contains(got, "host") {
 		t.Errorf("a primary has an upstream: %s", got)
 	}
 }

@@ -77,6 +77,7 @@ func (a *Agent) apiHandler() http.Handler {
 		// An error here means that the client has gone.
 		_ = json.NewEncoder(w).Encode(a.State(r.Context()))
 	})
+	a.peerHandlers(mux)
 	return mux
 }
 
@@ -114,7 +115,7 @@ func (a *Agent) observeForever(ctx context.Context) {
 			streamedAt = now
 		}
 		ready := readiness{
-			Role: running.role(), Answers: seen.Answers, Reigns: running.Open && a.reign.holds(),
+			Role: running.role(), Answers: seen.Answers, Reigns: running.Open && a.mayLead(),
 			StreamedAt: streamedAt, RenewedAt: a.view.knownLease().RenewedAt,
 		}.isReady(now)
 		a.status.update(func(s *instanceapi.State) { s.Ready = ready })

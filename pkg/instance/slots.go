@@ -7,6 +7,7 @@ import (
 
 	"github.com/lib/pq"
 
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/postgres"
 	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
 )
@@ -46,6 +47,42 @@ func planSlots(cluster, me string, members []string, have []slot) (drop, create 
 	slices.Sort(drop)
 	slices.Sort(create)
 	return drop, create
+}
+
+// keepSlotsLikePrimary keeps on a replica, for every other instance, a slot at
+// the place where the primary keeps it, so that after a failover nobody lacks
+// WAL. The primary itself gets one where this replica is.
+func (a *Agent) keepSlotsLikePrimary(ctx context.Context, up upstream) error {
+	if up.isZero() {
+		return nil
+	}
+	asking, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	primary, err := a.peers.peer(asking, up.Instance)
+	if err != nil || primary.Role != instanceapi.RolePrimary {
+		return nil // another time
+	}
+	if err := keepSlots(ctx, a.sql, a.options.Cluster, a.options.Instance, a.view.knownConfig().Config.Members); err != nil {
+		return err
+	}
+	for _, member := range a.view.knownConfig().Config.Members {
+		name := postgres.SlotName(member)
+		where := "least(pg_last_wal_replay_lsn(), " + pq.QuoteLiteral(primary.Slots[name].String()) + "::pg_lsn)"
+		switch {
+		case member == a.options.Instance:
+			continue
+		case member == up.Instance:
+			where = "pg_last_wal_replay_lsn()"
+		case primary.Slots[name] == 0:
+			continue
+		}
+		query := "SELECT pg_replication_slot_advance(slot_name, " + where + ") FROM pg_replication_slots WHERE slot_name = " +
+			pq.QuoteLiteral(name) + " AND NOT active AND restart_lsn < " + where
+		if err := a.sql.Exec(ctx, query); err != nil {
+			return fmt.Errorf("advance replication slot %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // keepSlots makes the primary's physical slots those of the members.

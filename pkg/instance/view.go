@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"strconv"
 	"sync"
 	"time"
 
@@ -33,6 +34,13 @@ type knownLease struct {
 	// RenewTime what the holder wrote then, which only tells one from another.
 	RenewedAt time.Time
 	RenewTime time.Time
+	// Version is the object's resourceVersion, and SeenAt when it was first
+	// seen, by this process's clock.
+	Version string
+	SeenAt  time.Time
+	// Object is the version itself, which nobody changes. It stays when the
+	// Lease is gone, which makes it no freer.
+	Object *coordinationv1.Lease
 }
 
 // view keeps what the agent has seen in Kubernetes. It wakes the loop when
@@ -87,14 +95,24 @@ func (v *view) SawConfigMap(object *corev1.ConfigMap) {
 // SawLease reads a new version. A record that can't be read is nobody's leave
 // to do anything, so what was known stays.
 func (v *view) SawLease(object *coordinationv1.Lease) {
-	var seen knownLease
+	v.mu.Lock()
+	last := v.lease
+	v.mu.Unlock()
+	if object != nil && last.Object != nil && isOlder(object, last.Object) {
+		return // a watch may be behind our own reads and writes
+	}
+	seen := knownLease{Object: last.Object, Version: last.Version, SeenAt: last.SeenAt}
 	if object != nil {
 		record, err := election.ParseRecord(object.Annotations[election.RecordAnnotation])
 		if err != nil {
 			v.log.WithError(err).Error("the Lease can't be read; going on with the version before")
 			return
 		}
-		seen = knownLease{Known: true, Holder: leaseHolder(object), Record: record, RenewedAt: time.Now()}
+		seen = knownLease{Known: true, Holder: leaseHolder(object), Record: record, RenewedAt: time.Now(),
+			Version: object.ResourceVersion, SeenAt: time.Now(), Object: object}
+		if last.Version == seen.Version {
+			seen.SeenAt = last.SeenAt
+		}
 		if object.Spec.RenewTime != nil {
 			seen.RenewTime = object.Spec.RenewTime.Time
 		}
@@ -116,6 +134,16 @@ func (v *view) SawSlice(object *discoveryv1.EndpointSlice) {
 	defer v.mu.Unlock()
 	defer v.wake()
 	v.slice = object
+}
+
+// isOlder says whether one version of an object comes before another.
+func isOlder(a, b *coordinationv1.Lease) bool {
+	if a.UID != b.UID {
+		return false
+	}
+	one, err := strconv.ParseUint(a.ResourceVersion, 10, 64)
+	other, err2 := strconv.ParseUint(b.ResourceVersion, 10, 64)
+	return err == nil && err2 == nil && one < other
 }
 
 func leaseHolder(lease *coordinationv1.Lease) election.Holder {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/election"
@@ -25,6 +26,7 @@ func (v volume) lockFile() string       { return filepath.Join(v.mount, "lock") 
 func (v volume) dir() string            { return filepath.Join(v.mount, strconv.Itoa(v.major)) }
 func (v volume) data() string           { return filepath.Join(v.dir(), "data") }
 func (v volume) idFile() string         { return filepath.Join(v.dir(), "data-id") }
+func (v volume) sealedFile() string     { return filepath.Join(v.dir(), "sealed") }
 func (v volume) reignFile() string      { return filepath.Join(v.dir(), "reign.json") }
 func (v volume) marker() string         { return filepath.Join(v.dir(), "unfinished") }
 func (v volume) config() string         { return filepath.Join(v.dir(), "config") }
@@ -37,6 +39,7 @@ type origin string
 const (
 	byInitdb origin = "initdb"
 	byClone  origin = "clone"
+	byRewind origin = "rewind"
 )
 
 // dataKind is what there is at the place of the data directory.
@@ -132,7 +135,7 @@ func (v volume) begin(by origin) error {
 
 // finish says that the data directory is complete. All of it must be on disk.
 func (v volume) finish(by origin) (identity, error) {
-	random := make([]byte, 8)
+	random := make([]byte, 4) // it is a part of a name that holds 63 bytes
 	if _, err := rand.Read(random); err != nil {
 		return identity{}, fmt.Errorf("make data id: %w", err)
 	}
@@ -141,6 +144,53 @@ func (v volume) finish(by origin) (identity, error) {
 		return identity{}, err
 	}
 	return id, removeFile(v.marker())
+}
+
+// beginRewind says that the data directory is being rewound, and is not to be
+// used until that has succeeded.
+func (v volume) beginRewind() error {
+	if err := removeFile(v.idFile()); err != nil {
+		return err
+	}
+	return writeFile(v.marker(), string(byRewind)+"\n", 0o600)
+}
+
+// isHalfRewound says whether a rewind began and did not end. What it left is
+// none of our making alone, so it is not deleted.
+func (v volume) isHalfRewound() bool {
+	text, err := os.ReadFile(v.marker())
+	return err == nil && strings.TrimSpace(string(text)) == string(byRewind)
+}
+
+// giveUp moves the data directory aside, to be cloned again, and returns its
+// new path. One that was given up before makes room for it.
+func (v volume) giveUp(now time.Time) (string, error) {
+	if err := removeFile(v.idFile()); err != nil {
+		return "", err
+	}
+	former, err := filepath.Glob(v.data() + ".former-*")
+	if err != nil {
+		return "", fmt.Errorf("look for former data: %w", err)
+	}
+	for _, path := range former {
+		if err := os.RemoveAll(path); err != nil {
+			return "", fmt.Errorf("remove former data: %w", err)
+		}
+	}
+	path := v.data() + ".former-" + now.UTC().Format("20060102T150405Z")
+	if err := os.Rename(v.data(), path); err != nil {
+		return "", fmt.Errorf("move data directory aside: %w", err)
+	}
+	return path, errors.Join(removeFile(v.marker()), syncDir(v.dir()))
+}
+
+// writeSealed remembers the highest term that this instance has voted for. It
+// is on disk when this returns.
+func (v volume) writeSealed(term uint64) error { return writeJSON(v.sealedFile(), term) }
+
+func (v volume) readSealed() (uint64, error) {
+	var term uint64
+	return term, readJSON(v.sealedFile(), &term)
 }
 
 // wipeUnfinished deletes what begin began.
@@ -177,7 +227,7 @@ func (v volume) otherData() (string, error) {
 			return "", fmt.Errorf("look for data on the volume: %w", err)
 		}
 		for _, path := range paths {
-			if dir := filepath.Dir(path); dir != v.data() {
+			if dir := filepath.Dir(path); dir != v.data() && !strings.HasPrefix(dir, v.data()+".former-") {
 				return dir, nil
 			}
 		}

@@ -59,7 +59,7 @@ func TestDataIsCompleteOnlyWhenFinished(t *testing.T) {
 	v.fill(t)
 	second, err := v.finish(byClone)
 	must(t, err)
-	if first.ID == second.ID || len(first.ID) != 16 {
+	if first.ID == second.ID || len(first.ID) != 8 {
 		t.Errorf("data ids %s and %s", first.ID, second.ID)
 	}
 }

@@ -3,12 +3,14 @@ package instance
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,7 +34,9 @@ type world struct {
 	bin   string
 	major int
 	port  int
-	dir   string
+	// peerPort is that of every agent's API.
+	peerPort int
+	dir      string
 	// secrets is where all pods have their logins.
 	secrets string
 	config  instanceapi.Config
@@ -58,7 +62,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	ca, err := pki.NewAuthority("shop", time.Now())
 	must(t, err)
-	w := &world{T: t, kube: &fakeKubernetes{}, ca: ca, bin: bin, major: major, port: freePort(t), dir: dir,
+	w := &world{T: t, kube: &fakeKubernetes{}, ca: ca, bin: bin, major: major, port: freePort(t), peerPort: freePort(t), dir: dir,
 		secrets: filepath.Join(dir, "secrets")}
 	w.config = instanceapi.Config{Cluster: "shop", Members: []string{"shop-1"}, Bootstrap: instanceapi.Bootstrap{
 		Instance: "shop-1", Database: "app", Owner: "app", Locale: "C.UTF-8", Encoding: "UTF8", DataChecksums: true}}
@@ -100,7 +104,7 @@ func (w *world) options(instance, address string) Options {
 	o := Options{
 		Cluster: "shop", ClusterUID: "shop-uid", Instance: instance, Namespace: "test", PodUID: fmt.Sprintf("uid-%d", w.uids), PodIP: address,
 		NodeName: "node-1", Major: w.major, Mount: filepath.Join(home, "v"), RunDir: filepath.Join(home, "r"),
-		SecretsDir: w.secrets, TLSDir: filepath.Join(home, "t"), APIListen: address + ":0", ProbeListen: address + ":0",
+		SecretsDir: w.secrets, TLSDir: filepath.Join(home, "t"), APIListen: fmt.Sprintf("%s:%d", address, w.peerPort), PeerPort: w.peerPort, ProbeListen: address + ":0",
 		StopTimeout: 10 * time.Second, Version: "test", Bin: w.bin, Listen: address, Port: w.port,
 	}
 	// A pod's own directories are new; the volume stays.
@@ -126,7 +130,7 @@ func (w *world) startWith(o Options) *testPod {
 	w.Helper()
 	log := logrus.New()
 	log.SetOutput(&testLog{w.T})
-	agent, err := New(o, w.kube, log.WithField("instance", o.Instance), &testLog{w.T})
+	agent, err := New(o, &cutKubernetes{Kubernetes: w.kube}, log.WithField("instance", o.Instance), &testLog{w.T})
 	must(w.T, err)
 	ctx, end := context.WithCancel(context.Background())
 	p := &testPod{Agent: agent, world: w, end: end, ended: make(chan struct{})}
@@ -212,4 +216,41 @@ func (l *testLog) Write(p []byte) (int, error) {
 	defer func() { _ = recover() }() // the last lines of a server may come after the test
 	l.t.Log(strings.TrimRight(string(p), "\n"))
 	return len(p), nil
+}
+
+// vanish ends a pod much as a lost node does: its server is killed, and nothing
+// of it reaches Kubernetes any more.
+func (p *testPod) vanish() {
+	p.kube.(*cutKubernetes).down.Store(true)
+	must(p.world.T, killHolders(context.Background(), p.lock))
+	p.stop()
+}
+
+// cutKubernetes is Kubernetes for one pod, which may lose it.
+type cutKubernetes struct {
+	Kubernetes
+	down atomic.Bool
+}
+
+var errCut = errors.New("the API is out of reach")
+
+func (c *cutKubernetes) Lease(ctx context.Context) (*coordinationv1.Lease, error) {
+	if c.down.Load() {
+		return nil, errCut
+	}
+	return c.Kubernetes.Lease(ctx)
+}
+
+func (c *cutKubernetes) UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	if c.down.Load() {
+		return nil, errCut
+	}
+	return c.Kubernetes.UpdateLease(ctx, lease)
+}
+
+func (c *cutKubernetes) UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
+	if c.down.Load() {
+		return nil, errCut
+	}
+	return c.Kubernetes.UpdateSlice(ctx, slice)
 }

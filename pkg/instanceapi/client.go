@@ -3,9 +3,6 @@ package instanceapi
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"time"
@@ -49,23 +46,8 @@ func NewClient(config *tls.Config) *Client {
 // State asks the agent at address, host:port. How long it may take is up to
 // ctx; a request that is given up takes its connection with it.
 func (c *Client) State(ctx context.Context, address string) (State, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+StatePath, nil)
-	if err != nil {
-		return State{}, fmt.Errorf("ask agent at %s: %w", address, err)
-	}
-	response, err := c.http.Do(request)
-	if err != nil {
-		return State{}, fmt.Errorf("ask agent at %s: %w", address, err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return State{}, fmt.Errorf("ask agent at %s: it answered %s", address, response.Status)
-	}
 	var state State
-	if err := json.NewDecoder(io.LimitReader(response.Body, largestState)).Decode(&state); err != nil {
-		return State{}, fmt.Errorf("ask agent at %s: read its answer: %w", address, err)
-	}
-	return state, nil
+	return state, c.ask(ctx, http.MethodGet, address, StatePath, nil, &state)
 }
 
 // Close closes connections that are not in use, such as those to an

@@ -30,6 +30,11 @@ const (
 	PhaseCloning Phase = "Cloning"
 	// PhaseStarting means that the server is starting or recovering.
 	PhaseStarting Phase = "Starting"
+	// PhasePromoting means that a replica becomes the primary.
+	PhasePromoting Phase = "Promoting"
+	// PhaseRewinding means that a former primary takes back what its successor
+	// has not.
+	PhaseRewinding Phase = "Rewinding"
 	// PhaseRunning means that the server runs.
 	PhaseRunning Phase = "Running"
 	// PhaseStopping means that the server is being stopped.

@@ -16,6 +16,8 @@ type ControlData struct {
 	CheckpointLSN  LSN
 	MinRecoveryLSN LSN
 	Checksums      bool
+	// SegmentSize is that of WAL files, in bytes.
+	SegmentSize uint64
 }
 
 // ParseControlData reads what pg_controldata prints in the locale C.
@@ -35,6 +37,11 @@ func ParseControlData(output string) (ControlData, error) {
 	if _, err := strconv.ParseUint(c.SystemID, 10, 64); err != nil {
 		return ControlData{}, fmt.Errorf("parse control data: system identifier %q: %w", c.SystemID, err)
 	}
+	segment, err := strconv.ParseUint(values["Bytes per WAL segment"], 10, 32)
+	if err != nil {
+		return ControlData{}, fmt.Errorf("parse control data: size of WAL segments: %w", err)
+	}
+	c.SegmentSize = segment
 	timeline, err := strconv.ParseUint(values["Latest checkpoint's TimeLineID"], 10, 32)
 	if err != nil {
 		return ControlData{}, fmt.Errorf("parse control data: timeline: %w", err)

@@ -10,6 +10,7 @@ func TestParseControlData(t *testing.T) {
 	got, err := ParseControlData(`pg_control version number:            1300
 Catalog version number:               202209061
 Database system identifier:           7432109876543210987
+Bytes per WAL segment:                16777216
 Database cluster state:               shut down in recovery
 pg_control last modified:             Mon 01 Jan 2024 10:00:00 AM UTC
 Latest checkpoint location:           0/3000060
@@ -21,7 +22,7 @@ Data page checksum version:           1
 		t.Fatal(err)
 	}
 	want := ControlData{SystemID: "7432109876543210987", State: "shut down in recovery",
-		Timeline: 2, CheckpointLSN: 0x3000060, MinRecoveryLSN: 0x1000000A0, Checksums: true}
+		Timeline: 2, CheckpointLSN: 0x3000060, MinRecoveryLSN: 0x1000000A0, Checksums: true, SegmentSize: 16 << 20}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

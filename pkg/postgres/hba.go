@@ -16,6 +16,7 @@ const hbaHead = `# Written by the operator; changes made here are lost.
 # their certificates.
 local all postgres peer map=` + IdentMap + `
 hostssl replication ` + ReplicationRole + ` all cert
+hostssl postgres ` + ReplicationRole + ` all cert
 # Lines of spec.postgres.hba.
 `
 
@@ -40,6 +41,9 @@ func RenderClosedHBA() string {
 	return "# The server is being prepared; only the agent may connect.\n" +
 		"local all postgres peer map=" + IdentMap + "\n"
 }
+
+// RenderReplicationHBA writes a pg_hba.conf that lets in the agent and replicas.
+func RenderReplicationHBA() string { return hbaHead }
 
 // RenderIdent writes pg_ident.conf for an agent that runs as that operating
 // system user.

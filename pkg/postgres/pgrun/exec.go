@@ -107,6 +107,14 @@ func (p *Programs) BaseBackup(ctx context.Context, o BaseBackupOptions) error {
 	return err
 }
 
+// Rewind makes a data directory, whose server has been shut down, one that can
+// follow the server that source says how to reach. configFile is the target's
+// configuration. It does not sync; the caller does.
+func (p *Programs) Rewind(ctx context.Context, data, source, configFile string) error {
+	_, err := p.run(ctx, "pg_rewind", "--target-pgdata="+data, "--source-server="+source, "--config-file="+configFile, "--no-sync")
+	return err
+}
+
 // run runs a program to its end and returns what it printed. When ctx ends,
 // the program is killed with everything that it started.
 func (p *Programs) run(ctx context.Context, program string, args ...string) (string, error) {

@@ -54,6 +54,11 @@ func OpenForScript(directory string, port int, database string) (*Server, error)
 	return open(directory, port, database, options)
 }
 
+// OpenAs is like Open, with settings of the caller's own.
+func OpenAs(directory string, port int, database string, options map[string]string) (*Server, error) {
+	return open(directory, port, database, options)
+}
+
 func open(directory string, port int, database string, options map[string]string) (*Server, error) {
 	info := postgres.ConnInfo{Host: directory, Port: port, DBName: database, User: postgres.Superuser, Options: map[string]string{"sslmode": "disable"}}
 	config, err := pq.NewConfig(info.KeyValue())

@@ -1,0 +1,164 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pgop/postgres-operator/pkg/election"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+)
+
+// three starts a cluster of three and waits until two replicas may take over.
+func three(t *testing.T, ha instanceapi.HA) (*world, map[string]*testPod) {
+	t.Helper()
+	w := newWorld(t)
+	w.apply(func() { w.config.Members, w.config.HA = []string{"shop-1", "shop-2", "shop-3"}, ha })
+	pods := map[string]*testPod{}
+	for i := 1; i <= 3; i++ {
+		name := fmt.Sprintf("shop-%d", i)
+		pods[name] = w.start(name, fmt.Sprintf("127.0.%d.%d", len(t.Name()), 10+i))
+	}
+	for _, p := range pods {
+		p.waitFor("ready", isReady)
+	}
+	w.awaitMembers(2)
+	return w, pods
+}
+
+func (w *world) record() (election.Record, string) {
+	lease, _ := w.kube.now()
+	record, err := election.ParseRecord(lease.Annotations[election.RecordAnnotation])
+	must(w.T, err)
+	return record, leaseHolder(lease).Instance
+}
+
+func (w *world) awaitMembers(n int) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("%d members", n), func() bool { r, _ := w.record(); return len(r.Members) == n },
+		func() string { r, h := w.record(); return fmt.Sprintf("%s of %s", r, h) })
+}
+
+// awaitPrimary waits until another than former reigns and serves.
+func (w *world) awaitPrimary(pods map[string]*testPod, former string) *testPod {
+	w.Helper()
+	var primary *testPod
+	w.eventually("another primary than "+former, func() bool {
+		_, holder := w.record()
+		if holder == "" || holder == former {
+			return false
+		}
+		primary = pods[holder]
+		s := primary.State(context.Background())
+		return s.Role == instanceapi.RolePrimary && s.Ready
+	}, func() string { r, h := w.record(); return fmt.Sprintf("%s of %q", r, h) })
+	return primary
+}
+
+func isStreaming(s instanceapi.State) bool {
+	return s.Role == instanceapi.RoleReplica && s.Streaming && s.Ready
+}
+
+func TestPrimaryThatIsStoppedHandsOver(t *testing.T) {
+	t.Parallel()
+	w, pods := three(t, instanceapi.HA{})
+	must(t, pods["shop-1"].sql.Exec(t.Context(), "CREATE TABLE public.t AS SELECT 42 AS i"))
+	began := time.Now()
+	pods["shop-1"].stop()
+	t.Logf("stopped after %s", time.Since(began))
+	primary := w.awaitPrimary(pods, "shop-1")
+	t.Logf("%s took over after %s", primary.options.Instance, time.Since(began))
+	if got := primary.query("SELECT i FROM public.t"); got != "42" {
+		t.Error(got)
+	}
+	pods["shop-1"] = w.start("shop-1", "127.0.99.1")
+	for name, p := range pods {
+		if p != primary {
+			p.waitFor("streams from "+primary.options.Instance+" as "+name, isStreaming)
+		}
+	}
+	w.awaitMembers(2)
+}
+
+func TestSwitchover(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"async", "required"} {
+		t.Run(mode, func(t *testing.T) {
+			w, pods := three(t, instanceapi.HA{Mode: mode, Need: 1})
+			r, _ := w.record()
+			began := time.Now()
+			w.apply(func() { w.config.Switchover = &instanceapi.Switchover{To: "shop-3", From: "shop-1", Term: r.Term} })
+			primary := w.awaitPrimary(pods, "shop-1")
+			t.Logf("took %s", time.Since(began))
+			if primary.options.Instance != "shop-3" {
+				t.Errorf("%s took over", primary.options.Instance)
+			}
+			pods["shop-1"].waitFor("streams", isStreaming)
+			pods["shop-2"].waitFor("streams", isStreaming)
+			w.awaitMembers(2)
+		})
+	}
+}
+
+// The primary's pod vanishes with its server: no release, no shutdown.
+func TestLostPrimaryIsReplaced(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"async", "required"} {
+		t.Run(mode, func(t *testing.T) {
+			w, pods := three(t, instanceapi.HA{Mode: mode, Need: 1})
+			must(t, pods["shop-1"].sql.Exec(t.Context(), "CREATE TABLE public.t AS SELECT 42 AS i"))
+			if mode == "required" {
+				w.eventually("all has arrived", func() bool {
+					return pods["shop-2"].query("SELECT i FROM public.t") == "42" && pods["shop-3"].query("SELECT i FROM public.t") == "42"
+				}, func() string { return "" })
+			}
+			began := time.Now()
+			pods["shop-1"].vanish()
+			primary := w.awaitPrimary(pods, "shop-1")
+			t.Logf("%s took over after %s", primary.options.Instance, time.Since(began))
+			if got := primary.query("SELECT i FROM public.t"); got != "42" {
+				t.Error(got)
+			}
+			pods["shop-1"] = w.start("shop-1", fmt.Sprintf("127.0.%d.77", len(t.Name())))
+			pods["shop-1"].waitFor("streams", isStreaming)
+			w.awaitMembers(2)
+		})
+	}
+}
+
+// A primary that wrote what nobody has received is rewound.
+func TestFormerPrimaryIsRewound(t *testing.T) {
+	t.Parallel()
+	w, pods := three(t, instanceapi.HA{})
+	former := pods["shop-1"]
+	// Replicas stop to receive, and the primary goes on.
+	var receivers []int
+	for _, name := range []string{"shop-2", "shop-3"} {
+		pid, err := strconv.Atoi(pods[name].query("SELECT pid FROM pg_stat_wal_receiver"))
+		must(t, err)
+		must(t, syscall.Kill(pid, syscall.SIGSTOP))
+		receivers = append(receivers, pid)
+	}
+	must(t, former.sql.Exec(t.Context(), "CREATE TABLE public.lost AS SELECT 42 AS i"))
+	former.vanish()
+	for _, pid := range receivers {
+		must(t, syscall.Kill(pid, syscall.SIGKILL))
+	}
+	primary := w.awaitPrimary(pods, "shop-1")
+	must(t, primary.sql.Exec(t.Context(), "CREATE TABLE public.kept AS SELECT 43 AS i"))
+	before := former.identity.ID
+	pods["shop-1"] = w.start("shop-1", "127.0.98.1")
+	state := pods["shop-1"].waitFor("streams", isStreaming)
+	if state.DataID == before {
+		t.Error("rewound data bears its old id")
+	}
+	if pods["shop-1"].query("SELECT i FROM public.kept") != "43" {
+		t.Error("it was not rewound")
+	}
+	if got := pods["shop-1"].query("SELECT i FROM public.lost"); got == "42" {
+		t.Error("what was lost is there")
+	}
+}

@@ -1,0 +1,152 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/pgop/postgres-operator/pkg/election"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
+)
+
+// successor is the member that is to take over: the one that was asked for, or
+// the one that has most of the WAL. Why says what keeps it from that.
+func successor(want string, record election.Record, standbys []election.Standby) (name, why string) {
+	isMember := func(s election.Standby) bool { return slices.Contains(record.Members, s.Member) }
+	var best *election.Standby
+	for _, s := range standbys {
+		if !isMember(s) || want != "" && s.Instance != want {
+			continue
+		}
+		if best == nil || s.Flushed > best.Flushed {
+			best = &s
+		}
+	}
+	switch {
+	case best != nil:
+		return best.Instance, ""
+	case want != "":
+		return "", want + " can't take over: it does not stream, is too far behind, or may lack what was committed"
+	}
+	return "", "no replica can take over: none streams and has what was committed"
+}
+
+// switchover hands over in order to a replica. Clients are without a primary
+// from the shutdown on, so everything that takes time comes before.
+func (a *Agent) switchover(ctx context.Context, to string) error {
+	began := time.Now()
+	a.log.WithField("to", to).Info("handing over")
+	const longest = 30 * time.Second
+	before, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	if err := a.checkpoint(before); err != nil {
+		return fmt.Errorf("hand over to %s: %w", to, err)
+	}
+	a.status.enter(instanceapi.PhaseStopping, "handing over to "+to)
+	go a.leaveSliceSoon()
+	stopped := time.Now()
+	const orderly, quick = 5 * time.Second, time.Second
+	if err := a.endServer(ctx, []stopStep{{syscall.SIGINT, orderly}, {syscall.SIGQUIT, quick}}); err != nil {
+		return err
+	}
+	if err := a.awaitWhole(ctx, to); err != nil {
+		return fmt.Errorf("hand over to %s: %w", to, err) // the loop starts the server again
+	}
+	a.log.WithField("to", to).WithField("prepared", stopped.Sub(began).Round(time.Millisecond).String()).
+		WithField("stopped", time.Since(stopped).Round(time.Millisecond).String()).Info("released the Lease")
+	a.resign, a.resignAt = &election.Resign{Nominee: to}, time.Now()
+	return nil
+}
+
+func (a *Agent) leaveSliceSoon() {
+	if err := a.leaveSlice(context.Background()); err != nil {
+		a.log.WithError(err).Warn("leaving the rw EndpointSlice failed")
+	}
+}
+
+// awaitWhole waits until the instance has the WAL to its very end, the shutdown
+// checkpoint.
+func (a *Agent) awaitWhole(ctx context.Context, instance string) error {
+	control, err := a.programs.ControlData(ctx, a.volume.data())
+	if err != nil {
+		return err
+	}
+	if control.State != "shut down" {
+		return fmt.Errorf("the server has not shut down in order (%s)", control.State)
+	}
+	const longest = 2 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	last := postgres.LSN(0)
+	for {
+		if peer, err := a.peers.peer(ctx, instance); err == nil {
+			last = peer.Received
+		}
+		if last > control.CheckpointLSN {
+			return nil
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("it has WAL up to %s, and the shutdown checkpoint is at %s", last, control.CheckpointLSN)
+		}
+	}
+}
+
+// giveWay ends a primary that hurts, so that another can take over; with nobody
+// who can, it is started again.
+func (a *Agent) giveWay(ctx context.Context, why string) error {
+	a.log.WithField("why", why).Warn("this primary gives way")
+	a.status.enter(instanceapi.PhaseStopping, why)
+	go a.leaveSliceSoon()
+	if err := a.killServer(ctx); err != nil {
+		return err
+	}
+	if len(a.view.knownLease().Record.Members) > 0 {
+		a.resign, a.resignAt = &election.Resign{}, time.Now()
+	}
+	return nil
+}
+
+// checkpoint makes one over a connection of its own, since it may take long.
+func (a *Agent) checkpoint(ctx context.Context) error {
+	server, err := a.openServer()
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	if err := server.Exec(ctx, "CHECKPOINT"); err != nil {
+		return fmt.Errorf("make a checkpoint: %w", err)
+	}
+	return nil
+}
+
+// whyGiveWay says why a primary should give way; empty: it should not.
+func (a *Agent) whyGiveWay(now running) string {
+	ha := a.view.knownConfig().Config.HA
+	restart, unresponsive := orDefault(ha.RestartTimeout.Duration), orDefault(ha.UnresponsiveTimeout.Duration)
+	canTakeOver := len(a.view.knownLease().Record.Members) > 0
+	if now.answers() {
+		a.downSince = time.Time{}
+		if silent := time.Since(a.prober.answeredAt()); silent > unresponsive {
+			return fmt.Sprintf("the server has answered no new connection for %s", silent.Round(time.Second))
+		}
+		return ""
+	}
+	if a.downSince.IsZero() {
+		a.downSince = time.Now()
+	}
+	if down := time.Since(a.downSince); down > restart && canTakeOver {
+		return fmt.Sprintf("the server has not come up within %s", down.Round(time.Second))
+	}
+	return ""
+}
+
+func orDefault(d time.Duration) time.Duration {
+	const usual = 15 * time.Second
+	if d == 0 {
+		return usual
+	}
+	return d
+}

@@ -1,0 +1,144 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
+)
+
+// rejoinEvery is how often a replica that does not stream finds out why.
+const rejoinEvery = 2 * time.Second
+
+// needsRejoin says whether the replica should find out why it does not stream.
+func (a *Agent) needsRejoin(now running) bool {
+	return now.Role == instanceapi.RoleReplica && !now.Upstream.isZero() && now.answers() && time.Since(a.rejoinAt) >= rejoinEvery &&
+		!a.observer.recent().Streaming
+}
+
+// remedy is what makes a replica fit to stream again.
+type remedy struct {
+	rewind, clone bool
+	why           string
+}
+
+func (r remedy) isNeeded() bool { return r.rewind || r.clone }
+
+// diagnose finds out why a replica does not stream. It is to be rewound if it
+// has WAL that is none of the primary's past, and cloned again if the primary
+// no longer has the WAL that it needs.
+func (a *Agent) diagnose(ctx context.Context, up upstream) error {
+	a.rejoinAt = time.Now()
+	asking, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	primary, err := a.peers.peer(asking, up.Instance)
+	if err != nil || primary.Role != instanceapi.RolePrimary || primary.Timeline == 0 ||
+		primary.Term != a.view.knownLease().Record.Term {
+		return nil // it is not there yet; the next look asks again
+	}
+	mine, err := a.measureReplay(asking)
+	if err != nil {
+		return err
+	}
+	diverges, why := postgres.Diverges(mine.Timeline, mine.End, primary.Timeline, primary.History)
+	switch {
+	case diverges && primary.Checkpointed == primary.Timeline:
+		a.remedy = remedy{rewind: true, why: why}
+	case diverges:
+		a.status.enter(instanceapi.PhaseRunning, why+"; it is rewound after the primary's checkpoint")
+	case primary.OldestWAL > mine.End:
+		if a.missedWAL++; a.missedWAL >= 3 { // it may just have begun to stream
+			a.remedy = remedy{clone: true, why: fmt.Sprintf("it needs WAL from %s on, and %s has none before %s", mine.End, up.Instance, primary.OldestWAL)}
+		}
+		return nil
+	}
+	a.missedWAL = 0
+	return nil
+}
+
+// cure applies a remedy.
+func (a *Agent) cure(ctx context.Context, up upstream, r remedy) error {
+	if r.rewind {
+		return a.rewind(ctx, up, r.why)
+	}
+	return a.cloneAgain(ctx, r.why)
+}
+
+// measureReplay is how far this replica has replayed: what it has received and
+// not replayed may go.
+func (a *Agent) measureReplay(ctx context.Context) (position, error) {
+	var replayed string
+	if err := a.sql.Row(ctx, "SELECT coalesce(pg_last_wal_replay_lsn()::text, '0/0')", &replayed); err != nil {
+		return position{}, fmt.Errorf("ask for the end of replay: %w", err)
+	}
+	end, err := postgres.ParseLSN(replayed)
+	if err != nil {
+		return position{}, err
+	}
+	control, err := a.programs.ControlData(ctx, a.volume.data())
+	if err != nil {
+		return position{}, err
+	}
+	files, err := a.volume.walFiles()
+	if err != nil {
+		return position{}, err
+	}
+	timeline := postgres.TimelineAt(files, end, control.SegmentSize)
+	if timeline == 0 {
+		timeline = control.Timeline
+	}
+	return position{Timeline: timeline, End: end}, nil
+}
+
+// rewind takes back what this instance has and the primary has not, and leaves
+// the data ready to follow. If it fails, the data is moved aside and cloned
+// again.
+func (a *Agent) rewind(ctx context.Context, up upstream, why string) error {
+	a.log.WithField("upstream", up.Instance).WithField("why", why).Warn("rewinding this instance, which has left the primary's past")
+	a.status.enter(instanceapi.PhaseRewinding, why)
+	if err := a.stopServer(ctx); err != nil {
+		return err
+	}
+	err := a.rewindData(ctx, up)
+	if err != nil {
+		a.log.WithError(err).Error("rewinding failed; the data is moved aside and cloned again")
+	}
+	return errors.Join(err, a.inspect(context.WithoutCancel(ctx)))
+}
+
+func (a *Agent) rewindData(ctx context.Context, up upstream) error {
+	if err := a.volume.beginRewind(); err != nil {
+		return err
+	}
+	source := conninfo(a.options, up, a.options.Instance+"-rewind", "postgres")
+	if err := a.programs.Rewind(ctx, a.volume.data(), source, a.config.serverConf()); err != nil {
+		return err
+	}
+	if err := writeFile(a.volume.standby(), "", 0o600); err != nil {
+		return err
+	}
+	if err := syncVolume(a.volume.data()); err != nil {
+		return err
+	}
+	_, err := a.volume.finish(byRewind)
+	return err
+}
+
+// cloneAgain gives the data up: the loop clones.
+func (a *Agent) cloneAgain(ctx context.Context, why string) error {
+	a.missedWAL = 0
+	a.log.WithField("why", why).Warn("cloning this instance again")
+	a.status.enter(instanceapi.PhaseCloning, why)
+	if err := a.stopServer(ctx); err != nil {
+		return err
+	}
+	path, err := a.volume.giveUp(time.Now())
+	if err != nil {
+		return err
+	}
+	a.log.WithField("path", path).Warn("moved the data directory aside")
+	return a.inspect(context.WithoutCancel(ctx))
+}
