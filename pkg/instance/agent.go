@@ -182,6 +182,7 @@ func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*A
 	a.status = &status{log: log, state: instanceapi.State{Instance: o.Instance, PodUID: o.PodUID, AgentVersion: o.Version}}
 	a.inbox = &inbox{wake: a.wakeUp}
 	a.peers = &peers{options: o, credentials: a.credentials, view: a.view}
+	a.peers.find = a.peers.addresses
 	a.elector = &elector{kube: kube, view: a.view, peers: a.peers, inbox: a.inbox, log: log, since: a.started,
 		state: election.State{Me: o.holder(), Address: o.PodIP}}
 	a.prober = &prober{agent: a}
@@ -194,7 +195,7 @@ func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*A
 	if err != nil {
 		return nil, fmt.Errorf("start agent: %w", err)
 	}
-	a.replication = &replication{agent: a, sql: standbys, log: log}
+	a.replication = &replication{agent: a, sql: standbys, log: log, kicked: make(chan struct{}, 1)}
 	a.observer = &observer{server: server, runs: func() bool { return a.runningAs().answers() }}
 	return a, nil
 }
@@ -277,6 +278,7 @@ func (a *Agent) runs(r running) {
 	a.running = r
 	a.serverMu.Unlock()
 	a.observer.forget()
+	a.replication.kick()
 	a.status.update(func(s *instanceapi.State) { s.Role = r.role() })
 	a.wakeUp()
 }
@@ -297,12 +299,7 @@ func (a *Agent) shutDown(ctx context.Context) error {
 	}
 	a.log.Info("stopping the server")
 	err := a.stopServer(ctx)
-	a.fenceMu.Lock()
-	a.leading.Store(0)
-	if a.alarm != nil {
-		a.alarm.Stop()
-	}
-	a.fenceMu.Unlock()
+	a.abdicate()
 	err = errors.Join(err, a.lock.Close())
 	a.log.Info("stopped")
 	return err

@@ -33,19 +33,23 @@ func (a *Agent) lead(term uint64) {
 // process of it, since a postmaster may be frozen and its backends outlive it.
 // After it nothing starts a primary until this instance reigns again.
 func (a *Agent) fence(why string) {
-	a.fenceMu.Lock()
-	was := a.leading.Swap(0)
-	if a.alarm != nil {
-		a.alarm.Stop()
-		a.alarm = nil
-	}
-	a.fenceMu.Unlock()
-	if was == 0 && a.runningAs().Role != instanceapi.RolePrimary {
+	if !a.abdicate() && a.runningAs().Role != instanceapi.RolePrimary {
 		return
 	}
 	a.log.WithField("why", why).Warn("stopping the server at once: this instance reigns no more")
 	a.fenced.Store(true)
 	go a.killFenced()
+}
+
+// abdicate notes that this instance reigns no more, and says whether it did.
+func (a *Agent) abdicate() bool {
+	a.fenceMu.Lock()
+	defer a.fenceMu.Unlock()
+	if a.alarm != nil {
+		a.alarm.Stop()
+		a.alarm = nil
+	}
+	return a.leading.Swap(0) != 0
 }
 
 // killFenced kills the server's processes, unless that has been done meanwhile.

@@ -152,16 +152,17 @@ func (a *Agent) startPrimary(ctx context.Context, open bool) error {
 	if err := removeFile(a.volume.standby()); err != nil {
 		return err
 	}
-	if err := a.startServer(ctx, upstream{}, a.launchPrimary); err != nil {
-		return err
-	}
+	launch := a.launchPrimary
 	if !open {
-		if err := a.config.installHBA(postgres.RenderReplicationHBA()); err != nil {
-			return err
+		launch = func() (*server, error) {
+			if err := a.config.installHBA(postgres.RenderReplicationHBA()); err != nil {
+				return nil, err
+			}
+			return a.launchPrimary()
 		}
-		if err := a.server.signal(syscall.SIGHUP); err != nil {
-			return err
-		}
+	}
+	if err := a.startServer(ctx, upstream{}, launch); err != nil {
+		return err
 	}
 	a.runs(running{Role: instanceapi.RolePrimary, Open: open, Reigning: true, Term: a.reignTerm(), server: a.server})
 	return nil
@@ -262,7 +263,7 @@ func (a *Agent) tend(ctx context.Context) error {
 		problems = append(problems, a.keepSlotsLikePrimary(ctx, now.Upstream))
 	}
 	if now.Role == instanceapi.RolePrimary {
-		problems = append(problems, keepSlots(ctx, a.sql, a.options.Cluster, a.options.Instance, a.view.knownConfig().Config.Members),
+		problems = append(problems, a.keepOwnSlots(ctx),
 			keepLogins(ctx, a.sql, a.options.SecretsDir))
 	}
 	a.sayProblem(errors.Join(problems...))

@@ -100,7 +100,11 @@ func (a *Agent) elect() election.Target {
 		return out.Target
 	}
 	a.resign, a.downSince = nil, time.Time{}
-	if a.mayLead() {
+	switch {
+	case !a.mayLead():
+	case a.job == nil && now.Role == instanceapi.RoleNone:
+		a.abdicate() // nothing runs
+	default:
 		a.fence(out.Target.Why)
 		if a.job != nil {
 			a.job.cancel(errFenced)

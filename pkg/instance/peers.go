@@ -17,6 +17,8 @@ type peers struct {
 	options     Options
 	credentials *credentials
 	view        *view
+	// find is where an instance may be, as host:port; tests replace it.
+	find func(instance string) []string
 
 	mu sync.Mutex
 	// madeWith is the hash of the credentials that the clients use.
@@ -54,7 +56,7 @@ func askPeer[A any](ctx context.Context, p *peers, instance string, ask func(*in
 		value A
 		err   error
 	}
-	addresses := p.addresses(instance)
+	addresses := p.find(instance)
 	answers := make(chan answer, len(addresses))
 	for _, address := range addresses {
 		go func() {

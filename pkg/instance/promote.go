@@ -48,6 +48,9 @@ func (a *Agent) promote(ctx context.Context, open bool) error {
 	if err := a.awaitWriting(ctx); err != nil {
 		return err
 	}
+	if err := a.keepOwnSlots(ctx); err != nil {
+		a.log.WithError(err).Warn("making the replication slots failed; it is tried again")
+	}
 	now := a.runningAs()
 	now.Role, now.Upstream, now.Open, now.Reigning, now.Term = instanceapi.RolePrimary, upstream{}, open, true, a.reignTerm()
 	a.runs(now)

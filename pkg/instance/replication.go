@@ -48,6 +48,9 @@ type replication struct {
 	sql   *pgrun.Server
 	log   *logrus.Entry
 
+	// kicked makes run look at once.
+	kicked chan struct{}
+
 	mu sync.Mutex
 	// want is what the core asks for; nil: nothing yet.
 	want *election.Sync
@@ -91,6 +94,9 @@ func (r *replication) ask(want *election.Sync) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if want != nil {
+		if r.want == nil || !equalSync(*r.want, *want) {
+			defer r.kick()
+		}
 		copied := election.Sync{Need: want.Need, Standbys: slices.Clone(want.Standbys)}
 		r.want = &copied
 	}
@@ -101,6 +107,14 @@ func (r *replication) primary() *primarySeen {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.seen
+}
+
+// kick makes run look at once.
+func (r *replication) kick() {
+	select {
+	case r.kicked <- struct{}{}:
+	default:
+	}
 }
 
 // names is synchronous_standby_names as it is installed.
@@ -147,6 +161,7 @@ func (r *replication) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+		case <-r.kicked:
 		}
 		err := r.look(ctx)
 		text := ""

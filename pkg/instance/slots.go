@@ -62,7 +62,7 @@ func (a *Agent) keepSlotsLikePrimary(ctx context.Context, up upstream) error {
 	if err != nil || primary.Role != instanceapi.RolePrimary {
 		return nil // another time
 	}
-	if err := keepSlots(ctx, a.sql, a.options.Cluster, a.options.Instance, a.view.knownConfig().Config.Members); err != nil {
+	if err := a.keepOwnSlots(ctx); err != nil {
 		return err
 	}
 	for _, member := range a.view.knownConfig().Config.Members {
@@ -83,6 +83,11 @@ func (a *Agent) keepSlotsLikePrimary(ctx context.Context, up upstream) error {
 		}
 	}
 	return nil
+}
+
+// keepOwnSlots keeps a slot for every other member.
+func (a *Agent) keepOwnSlots(ctx context.Context) error {
+	return keepSlots(ctx, a.sql, a.options.Cluster, a.options.Instance, a.view.knownConfig().Config.Members)
 }
 
 // keepSlots makes the primary's physical slots those of the members.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,7 +37,9 @@ type world struct {
 	port  int
 	// peerPort is that of every agent's API.
 	peerPort int
-	dir      string
+	// addresses of the agents, by instance.
+	addresses sync.Map
+	dir       string
 	// secrets is where all pods have their logins.
 	secrets string
 	config  instanceapi.Config
@@ -132,6 +135,14 @@ func (w *world) startWith(o Options) *testPod {
 	log.SetOutput(&testLog{w.T})
 	agent, err := New(o, &cutKubernetes{Kubernetes: w.kube}, log.WithField("instance", o.Instance), &testLog{w.T})
 	must(w.T, err)
+	w.addresses.Store(o.Instance, net.JoinHostPort(o.PodIP, fmt.Sprint(w.peerPort)))
+	agent.peers.find = func(instance string) []string { // all pods look alike to a server: 127.0.0.1
+		address, found := w.addresses.Load(instance)
+		if !found {
+			return nil
+		}
+		return []string{address.(string)}
+	}
 	ctx, end := context.WithCancel(context.Background())
 	p := &testPod{Agent: agent, world: w, end: end, ended: make(chan struct{})}
 	go func() {
