@@ -18,6 +18,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 	// Group=pgop.dev, Version=v1
 	case v1.SchemeGroupVersion.WithKind("BootstrapSpec"):
 		return &postgresv1.BootstrapSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("FailoverSpec"):
+		return &postgresv1.FailoverSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("InitdbSpec"):
 		return &postgresv1.InitdbSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("MemberStatus"):
@@ -32,6 +34,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.PostgresClusterStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("PostgresSpec"):
 		return &postgresv1.PostgresSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("ReplicationSpec"):
+		return &postgresv1.ReplicationSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ResourceRequirements"):
 		return &postgresv1.ResourceRequirementsApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("StorageSpec"):

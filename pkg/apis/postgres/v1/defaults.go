@@ -2,7 +2,10 @@ package v1
 
 import (
 	"fmt"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
 
@@ -15,11 +18,18 @@ const (
 	defaultOwner     = "app"
 	defaultLocale    = "C.UTF-8"
 	defaultEncoding  = "UTF8"
+
+	defaultNeed                = 1
+	defaultLeaseDuration       = 10 * time.Second
+	defaultRestartTimeout      = 15 * time.Second
+	defaultUnresponsiveTimeout = 15 * time.Second
+	defaultMaxLag              = "16Mi"
 )
 
 // WithDefaults returns a copy of c in which every optional field that has a
-// default is set: Instances, Postgres.UID, Postgres.Image, Storage.Retain and
-// Bootstrap with all of its initdb are never empty in it.
+// default is set: Instances, Postgres.UID, Postgres.Image, Storage.Retain,
+// Replication and Failover with all of theirs, and Bootstrap with all of its
+// initdb are never empty in it.
 func WithDefaults(c *PostgresCluster) *PostgresCluster {
 	c = c.DeepCopy()
 	s := &c.Spec
@@ -35,6 +45,8 @@ func WithDefaults(c *PostgresCluster) *PostgresCluster {
 	if s.Storage.Retain == "" {
 		s.Storage.Retain = RetainVolumes
 	}
+	defaultReplication(&s.Replication)
+	defaultFailover(&s.Failover)
 	if s.Bootstrap == nil {
 		s.Bootstrap = &BootstrapSpec{}
 	}
@@ -43,6 +55,23 @@ func WithDefaults(c *PostgresCluster) *PostgresCluster {
 	}
 	defaultInitdb(s.Bootstrap.Initdb)
 	return c
+}
+
+func defaultReplication(r *ReplicationSpec) {
+	setIfEmpty(&r.Mode, ReplicationAsync)
+	if r.Need == nil {
+		r.Need = ptr.To[int32](defaultNeed)
+	}
+	setIfEmpty(&r.Durability, DurabilityRequired)
+}
+
+func defaultFailover(f *FailoverSpec) {
+	setIfEmpty(&f.LeaseDuration, metav1.Duration{Duration: defaultLeaseDuration})
+	setIfEmpty(&f.RestartTimeout, metav1.Duration{Duration: defaultRestartTimeout})
+	setIfEmpty(&f.UnresponsiveTimeout, metav1.Duration{Duration: defaultUnresponsiveTimeout})
+	if f.MaxLag == nil {
+		f.MaxLag = ptr.To(resource.MustParse(defaultMaxLag))
+	}
 }
 
 func defaultInitdb(i *InitdbSpec) {
@@ -55,8 +84,9 @@ func defaultInitdb(i *InitdbSpec) {
 	}
 }
 
-func setIfEmpty(field *string, value string) {
-	if *field == "" {
+func setIfEmpty[T comparable](field *T, value T) {
+	var empty T
+	if *field == empty {
 		*field = value
 	}
 }

@@ -2,6 +2,7 @@ package v1
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -23,6 +24,11 @@ func TestDefaultsFillWhatIsLeftOut(t *testing.T) {
 	want.Spec.Postgres.UID = ptr.To[int64](999)
 	want.Spec.Postgres.Image = "docker.io/library/postgres:16"
 	want.Spec.Storage.Retain = RetainVolumes
+	seconds := func(n time.Duration) metav1.Duration { return metav1.Duration{Duration: n * time.Second} }
+	want.Spec.Replication = ReplicationSpec{Mode: ReplicationAsync, Need: ptr.To[int32](1), Durability: DurabilityRequired}
+	want.Spec.Failover = FailoverSpec{
+		LeaseDuration: seconds(10), RestartTimeout: seconds(15), UnresponsiveTimeout: seconds(15), MaxLag: ptr.To(resource.MustParse("16Mi")),
+	}
 	want.Spec.Bootstrap = &BootstrapSpec{Initdb: &InitdbSpec{
 		Database: "app", Owner: "app", Locale: "C.UTF-8", Encoding: "UTF8", DataChecksums: ptr.To(true),
 	}}
@@ -40,9 +46,14 @@ func TestDefaultsFillWhatIsLeftOut(t *testing.T) {
 
 func TestDefaultsKeepWhatIsSet(t *testing.T) {
 	c := &PostgresCluster{Spec: PostgresClusterSpec{
-		Instances: ptr.To[int32](3),
-		Postgres:  PostgresSpec{Version: 17, Image: "reg:5000/pg", UID: ptr.To[int64](70)},
-		Storage:   StorageSpec{Size: resource.MustParse("1Gi"), Retain: DeleteVolumes, Class: "fast"},
+		Instances:   ptr.To[int32](3),
+		Postgres:    PostgresSpec{Version: 17, Image: "reg:5000/pg", UID: ptr.To[int64](70)},
+		Storage:     StorageSpec{Size: resource.MustParse("1Gi"), Retain: DeleteVolumes, Class: "fast"},
+		Replication: ReplicationSpec{Mode: ReplicationSync, Need: ptr.To[int32](2), Durability: DurabilityPreferred},
+		Failover: FailoverSpec{
+			LeaseDuration: metav1.Duration{Duration: time.Minute}, RestartTimeout: metav1.Duration{Duration: time.Minute},
+			UnresponsiveTimeout: metav1.Duration{Duration: time.Minute}, MaxLag: ptr.To(resource.MustParse("1Gi")),
+		},
 		Bootstrap: &BootstrapSpec{Initdb: &InitdbSpec{
 			Database: "d", Owner: "o", Locale: "C", Encoding: "SQL_ASCII", DataChecksums: ptr.To(false), SQL: []string{"SELECT 1"},
 		}},

@@ -167,6 +167,34 @@ func TestCreation(t *testing.T) {
 		{"A-14: a unit of Postgres", "spec.resources.requests", "{memory: 256MB}", "spec.resources.requests"},
 		{"requests apart from limits", "spec.resources", "{requests: {cpu: 2}, limits: {memory: 128Mi}}", ""},
 		{"a limit that only looks like a quantity", "spec.resources.limits", "{memory: 1e1.5}", "spec.resources.limits"},
+		{"replication with its defaults", "spec.replication", "{}", ""},
+		{"another mode", "spec.replication.mode", "quorum", `supported values: "async", "sync"`},
+		{"another durability", "spec.replication.durability", "maybe", `supported values: "required", "preferred"`},
+		{"no replica is needed", "spec.replication.need", "0", "spec.replication.need: at least 1; to let commits return without a replica, set spec.replication.mode to async"},
+		{"more replicas than there can be", "spec.replication.need", "99", "spec.replication.need"},
+		{"C-28: sync with one instance", "spec.replication.mode", "sync", "spec.replication.need: must be less than spec.instances with mode sync and durability required"},
+		{"C-28: sync with one instance, preferably", "spec.replication", "{mode: sync, durability: preferred}", ""},
+		{"C-28: async with one instance", "spec.replication", "{mode: async, need: 5}", ""},
+		{"C-28: as many as there are instances", "spec", "{instances: 3, replication: {mode: sync, need: 3}, postgres: {version: 17}, storage: {size: 1Gi}}", "ask for more instances, lower need, or set durability to preferred or mode to async"},
+		{"C-28: one less", "spec", "{instances: 3, replication: {mode: sync, need: 2}, postgres: {version: 17}, storage: {size: 1Gi}}", ""},
+		{"failover with its defaults", "spec.failover", "{}", ""},
+		{"the shortest lease", "spec.failover.leaseDuration", "6s", ""},
+		{"the longest lease", "spec.failover.leaseDuration", "1m", ""},
+		{"a lease in parts", "spec.failover.leaseDuration", "10s500ms", ""},
+		{"a lease that is too short", "spec.failover.leaseDuration", "5.9s", "spec.failover.leaseDuration: a duration from 6s to 60s, such as 10s"},
+		{"a lease that is too long", "spec.failover.leaseDuration", "61s", "spec.failover.leaseDuration: a duration from 6s to 60s"},
+		{"a lease without a unit", "spec.failover.leaseDuration", `"10"`, "spec.failover.leaseDuration: a duration from 6s to 60s"},
+		{"a lease as a number", "spec.failover.leaseDuration", "10", "spec.failover.leaseDuration"},
+		{"a lease in words", "spec.failover.leaseDuration", "long", "spec.failover.leaseDuration: a duration"},
+		{"a lease in days", "spec.failover.leaseDuration", "1d", "spec.failover.leaseDuration: a duration"},
+		{"a negative lease", "spec.failover.leaseDuration", "-10s", "spec.failover.leaseDuration: a duration"},
+		{"a timeout that is too short", "spec.failover.restartTimeout", "4s", "spec.failover.restartTimeout: a duration from 5s to 1h, such as 15s"},
+		{"the longest timeout", "spec.failover.restartTimeout", "60m", ""},
+		{"a timeout that is too long", "spec.failover.unresponsiveTimeout", "61m", "spec.failover.unresponsiveTimeout: a duration from 5s to 1h, such as 15s"},
+		{"the least lag in bytes", "spec.failover.maxLag", "1048576", ""},
+		{"a byte less", "spec.failover.maxLag", "1048575", "spec.failover.maxLag: a quantity from 1Mi to 1Ti, such as 16Mi"},
+		{"more lag than a quantity of bytes can be", "spec.failover.maxLag", "1e40", "spec.failover.maxLag"},
+		{"a lag in Postgres' units", "spec.failover.maxLag", "16MB", "spec.failover.maxLag"},
 	}
 	for _, c := range cases {
 		t.Run(c.why, func(t *testing.T) {
@@ -226,6 +254,10 @@ func TestUpdate(t *testing.T) {
 		{"a bootstrap taken away later", "spec.bootstrap", "{initdb: {database: b}}", "-", created, "spec.bootstrap"},
 		{"a bootstrap that stays", "spec.bootstrap", "{initdb: {database: a}}", "{initdb: {database: a, owner: app}}", created, ""},
 		{"retain switched", "spec.storage.retain", "Retain", "Delete", created, ""},
+		{"C-28: sync is kept while its replicas go", "spec", "{instances: 3, replication: {mode: sync}, postgres: {version: 17}, storage: {size: 1Gi}}",
+			"{instances: 1, replication: {mode: sync}, postgres: {version: 17}, storage: {size: 1Gi}}", created, "spec.replication.need: must be less than spec.instances"},
+		{"sync begins with the replicas", "spec", "{instances: 1, postgres: {version: 17}, storage: {size: 1Gi}}",
+			"{instances: 2, replication: {mode: sync}, postgres: {version: 17}, storage: {size: 1Gi}}", created, ""},
 		{"A-25: another storage class", "spec.storage.class", "slow", "fast", created, ""},
 	}
 	for _, c := range cases {
@@ -294,9 +326,11 @@ func TestParameterWithoutAValueIsKept(t *testing.T) {
 // The schema's defaults are those of WithDefaults, which repeats them.
 func TestDefaultsOfSchemaAndCodeAgree(t *testing.T) {
 	s := loadSchema(t)
-	for _, bootstrap := range []string{"-", "{initdb: {}}"} {
+	for _, empty := range []string{"-", "{}"} {
 		o := minimal(t)
-		set(t, o, "spec.bootstrap", bootstrap)
+		set(t, o, "spec.bootstrap", strings.ReplaceAll(empty, "{}", "{initdb: {}}"))
+		set(t, o, "spec.replication", empty)
+		set(t, o, "spec.failover", empty)
 		stored, err := s.Create(o)
 		if err != nil {
 			t.Fatal(err)
@@ -516,7 +550,7 @@ func filled(s *schema.Structural) any {
 // a schema of that type lets through.
 func candidates(s *schema.Structural) []any {
 	values := []any{
-		filled(s), nil, map[string]any{}, []any{}, "", "a", "1Gi", "17", "1e3", "1E", "1e1.5", "1.5e3", ".5", "+1", "1e40", "9223372036854775808", "true", "yes", "Retain", "app",
+		filled(s), "10s", nil, map[string]any{}, []any{}, "", "a", "1Gi", "17", "1e3", "1E", "1e1.5", "1.5e3", ".5", "+1", "1e40", "9223372036854775808", "true", "yes", "Retain", "app",
 		true, false, int64(0), int64(1), int64(17), int64(-1), int64(1) << 31, int64(1) << 33, int64(1<<63 - 1), 1.0, 17.0, 1.5, 1e30, -1e30,
 		[]any{"a"}, []any{nil}, map[string]any{"a": "b"}, map[string]any{"a": nil}, map[string]any{"a": int64(1)},
 	}

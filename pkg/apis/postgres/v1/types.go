@@ -50,6 +50,8 @@ type PostgresClusterList struct {
 }
 
 // PostgresClusterSpec is what the user asks for.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.replication) || !has(self.replication.mode) || self.replication.mode != 'sync' || (has(self.replication.durability) && self.replication.durability != 'required') || (has(self.replication.need) ? self.replication.need : 1) < (has(self.instances) ? self.instances : 1)",message="spec.replication.need: must be less than spec.instances with mode sync and durability required, since every commit would wait for a replica that isn't there; ask for more instances, lower need, or set durability to preferred or mode to async"
 type PostgresClusterSpec struct {
 	// How many instances: one primary, the others replicas. Instances are pods
 	// with a volume each, named <cluster>-1, <cluster>-2 and so on. Scaling down
@@ -65,6 +67,14 @@ type PostgresClusterSpec struct {
 
 	// The volume of each instance.
 	Storage StorageSpec `json:"storage"`
+
+	// How commits reach the replicas. Default: asynchronously.
+	// +optional
+	Replication ReplicationSpec `json:"replication,omitzero"`
+
+	// When another instance takes over from the primary.
+	// +optional
+	Failover FailoverSpec `json:"failover,omitzero"`
 
 	// Compute resources of each Postgres container, as in a pod.
 	// +optional
@@ -157,6 +167,100 @@ type StorageSpec struct {
 	// +kubebuilder:default=Retain
 	// +optional
 	Retain RetainPolicy `json:"retain,omitempty"`
+}
+
+// ReplicationMode says whether commits wait for replicas.
+//
+// +kubebuilder:validation:Enum=async;sync
+type ReplicationMode string
+
+const (
+	// ReplicationAsync lets commits return as soon as the primary has them.
+	ReplicationAsync ReplicationMode = "async"
+	// ReplicationSync lets commits wait for replicas.
+	ReplicationSync ReplicationMode = "sync"
+)
+
+// Durability says what becomes of commits that no replica can acknowledge.
+//
+// +kubebuilder:validation:Enum=required;preferred
+type Durability string
+
+const (
+	// DurabilityRequired lets them wait.
+	DurabilityRequired Durability = "required"
+	// DurabilityPreferred lets the primary go on alone.
+	DurabilityPreferred Durability = "preferred"
+)
+
+// ReplicationSpec is how commits reach the replicas.
+type ReplicationSpec struct {
+	// async: a commit returns when the primary has it on disk, and a failover may
+	// lose the last ones. sync: a commit returns when `need` replicas have it on
+	// disk, too, and a failover loses none. Default async.
+	// +kubebuilder:default=async
+	// +optional
+	Mode ReplicationMode `json:"mode,omitempty"`
+
+	// How many replicas must have a commit on disk before it returns, in mode
+	// sync. Any of the replicas count. Default 1.
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Maximum=98
+	// +kubebuilder:validation:XValidation:rule="self >= 1",message="spec.replication.need: at least 1; to let commits return without a replica, set spec.replication.mode to async"
+	// +optional
+	Need *int32 `json:"need,omitempty"`
+
+	// What happens in mode sync while fewer than `need` replicas stream.
+	// required: commits wait until enough are back. preferred: the primary goes
+	// on with those that stream, or alone; while it is alone, nobody can take over
+	// from it, so that still no commit is lost. Default required.
+	// +kubebuilder:default=required
+	// +optional
+	Durability Durability `json:"durability,omitempty"`
+}
+
+// FailoverSpec says when another instance takes over from the primary.
+type FailoverSpec struct {
+	// How long the primary may be silent before the replicas elect another, such
+	// as 10s; from 6s to 60s. The primary stops by itself 3 seconds earlier. Longer:
+	// a lost node is noticed later. Shorter: a short disturbance of the API server
+	// or the network may cost a failover. Instances restart one at a time when it
+	// changes. Default 10s.
+	// +kubebuilder:default="10s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,6})?(ms|s|m|h)){1,4}$') && duration(self) >= duration('6s') && duration(self) <= duration('60s')",message="spec.failover.leaseDuration: a duration from 6s to 60s, such as 10s"
+	// +optional
+	LeaseDuration metav1.Duration `json:"leaseDuration,omitzero"`
+
+	// How long the primary's server may take to start again after a crash, before
+	// a replica that can take over does so; from 5s to 1h.
+	// Default 15s.
+	// +kubebuilder:default="15s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,6})?(ms|s|m|h)){1,4}$') && duration(self) >= duration('5s') && duration(self) <= duration('1h')",message="spec.failover.restartTimeout: a duration from 5s to 1h, such as 15s"
+	// +optional
+	RestartTimeout metav1.Duration `json:"restartTimeout,omitzero"`
+
+	// For how long the primary's server may answer no new connection, before a
+	// replica that can take over does so; from 5s to 1h, such as 15s. A refusal, as
+	// when all connections are taken, is an answer. Default 15s.
+	// +kubebuilder:default="15s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,6})?(ms|s|m|h)){1,4}$') && duration(self) >= duration('5s') && duration(self) <= duration('1h')",message="spec.failover.unresponsiveTimeout: a duration from 5s to 1h, such as 15s"
+	// +optional
+	UnresponsiveTimeout metav1.Duration `json:"unresponsiveTimeout,omitzero"`
+
+	// How far behind the primary, in bytes of WAL, a replica may be that can take
+	// over, in replication mode async, as a quantity from 1Mi to 1Ti. It bounds
+	// what a failover may lose. Default 16Mi.
+	// +kubebuilder:default="16Mi"
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('1Mi')) >= 0 && quantity(string(self)).compareTo(quantity('1Ti')) <= 0",message="spec.failover.maxLag: a quantity from 1Mi to 1Ti, such as 16Mi"
+	// +optional
+	MaxLag *resource.Quantity `json:"maxLag,omitempty"`
 }
 
 // ResourceRequirements are requests and limits of the Postgres container.
@@ -257,7 +361,8 @@ type PodSpec struct {
 	// +listType=atomic
 	// +optional
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-	// How the pods spread over topology domains, as in a pod.
+	// How the pods spread over topology domains, as in a pod. Default: over zones,
+	// as far as there is room.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	// +optional

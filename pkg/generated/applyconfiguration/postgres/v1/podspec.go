@@ -22,7 +22,8 @@ type PodSpecApplyConfiguration struct {
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	// Taints that the pods tolerate.
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-	// How the pods spread over topology domains, as in a pod.
+	// How the pods spread over topology domains, as in a pod. Default: over zones,
+	// as far as there is room.
 	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
 	// Priority class of the pods.
 	PriorityClassName *string `json:"priorityClassName,omitempty"`

@@ -15,6 +15,10 @@ type PostgresClusterSpecApplyConfiguration struct {
 	Postgres *PostgresSpecApplyConfiguration `json:"postgres,omitempty"`
 	// The volume of each instance.
 	Storage *StorageSpecApplyConfiguration `json:"storage,omitempty"`
+	// How commits reach the replicas. Default: asynchronously.
+	Replication *ReplicationSpecApplyConfiguration `json:"replication,omitempty"`
+	// When another instance takes over from the primary.
+	Failover *FailoverSpecApplyConfiguration `json:"failover,omitempty"`
 	// Compute resources of each Postgres container, as in a pod.
 	Resources *ResourceRequirementsApplyConfiguration `json:"resources,omitempty"`
 	// How the database is made. Used once, at creation; it can be corrected
@@ -51,6 +55,22 @@ func (b *PostgresClusterSpecApplyConfiguration) WithPostgres(value *PostgresSpec
 // If called multiple times, the Storage field is set to the value of the last call.
 func (b *PostgresClusterSpecApplyConfiguration) WithStorage(value *StorageSpecApplyConfiguration) *PostgresClusterSpecApplyConfiguration {
 	b.Storage = value
+	return b
+}
+
+// WithReplication sets the Replication field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Replication field is set to the value of the last call.
+func (b *PostgresClusterSpecApplyConfiguration) WithReplication(value *ReplicationSpecApplyConfiguration) *PostgresClusterSpecApplyConfiguration {
+	b.Replication = value
+	return b
+}
+
+// WithFailover sets the Failover field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Failover field is set to the value of the last call.
+func (b *PostgresClusterSpecApplyConfiguration) WithFailover(value *FailoverSpecApplyConfiguration) *PostgresClusterSpecApplyConfiguration {
+	b.Failover = value
 	return b
 }
 
