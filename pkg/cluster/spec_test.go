@@ -39,6 +39,8 @@ func fullExample(t *testing.T) map[string]any {
 	spec["postgres"].(map[string]any)["uid"] = int64(70)
 	spec["storage"].(map[string]any)["class"] = "fast"
 	spec["storage"].(map[string]any)["retain"] = "Delete"
+	spec["replication"] = map[string]any{"mode": "sync", "need": int64(1), "durability": "preferred"}
+	spec["failover"] = map[string]any{"leaseDuration": "12s", "restartTimeout": "20s", "unresponsiveTimeout": "1m", "maxLag": "64Mi"}
 	spec["bootstrap"] = map[string]any{"initdb": map[string]any{
 		"database": "shop", "owner": "shop", "locale": "C", "encoding": "UTF8", "dataChecksums": true, "sql": []any{"SELECT 1"},
 	}}

@@ -28,13 +28,19 @@ type Configuration struct {
 	// VolumeSize is the size, in bytes, that every data volume has; 0: as the
 	// spec asks.
 	VolumeSize int64
+
+	// Switchover, Reclone and ForcePromote are what users have asked for.
+	Switchover   *instanceapi.Switchover
+	Reclone      *instanceapi.Reclone
+	ForcePromote *instanceapi.ForcePromote
 }
 
 // CheckConfiguration says what in the server's configuration the operator
 // refuses, one error for each field, with the way out.
 func CheckConfiguration(c *v1.PostgresCluster) error {
 	given, err := parameters(c)
-	err = errors.Join(err, checkMemory(c, postgres.Merge(nil, given)), checkReplicas(c, postgres.Merge(postgres.Defaults(0), given)))
+	err = errors.Join(err, checkMemory(c, postgres.Merge(nil, given)), checkReplicas(c, postgres.Merge(postgres.Defaults(0), given)),
+		checkReplication(c, postgres.Merge(nil, given)))
 	if hbaErr := postgres.CheckHBA(c.Spec.Postgres.HBA); hbaErr != nil {
 		err = errors.Join(err, fmt.Errorf("spec.postgres.hba: %w", hbaErr))
 	}
@@ -66,6 +72,10 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 			DataChecksums: *initdb.DataChecksums,
 			SQL:           initdb.SQL,
 		},
+		HA:           haOf(c),
+		Switchover:   config.Switchover,
+		Reclone:      config.Reclone,
+		ForcePromote: config.ForcePromote,
 	}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("marshal configuration of cluster %s: %w", c.Name, err)
@@ -89,6 +99,7 @@ func ReconfigureConfigMap(live *corev1.ConfigMap, config Configuration) *corev1.
 		return nil // until the spec is accepted there is nothing to make it anew from
 	}
 	held.SystemID, held.Members, held.Bootstrap.Instance = config.SystemID, config.Members, config.Initialiser
+	held.Switchover, held.Reclone, held.ForcePromote = config.Switchover, config.Reclone, config.ForcePromote
 	text, err := json.MarshalIndent(held, "", "  ")
 	if err != nil || string(text) == live.Data[instanceapi.ConfigKey] {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/internal/golden"
 	"github.com/pgop/postgres-operator/pkg/pki"
 )
@@ -46,6 +47,13 @@ func full(c *v1.PostgresCluster) {
 		"log_line_prefix": v1.NewParameter(`%m it's [%p] \`),
 	}
 	c.Spec.Postgres.HBA = []string{"hostssl all monitor 10.0.0.0/8 scram-sha-256"}
+	c.Spec.Replication = v1.ReplicationSpec{Mode: v1.ReplicationSync, Need: ptr.To[int32](2), Durability: v1.DurabilityPreferred}
+	c.Spec.Failover = v1.FailoverSpec{
+		LeaseDuration:       metav1.Duration{Duration: 15 * time.Second},
+		RestartTimeout:      metav1.Duration{Duration: time.Minute},
+		UnresponsiveTimeout: metav1.Duration{Duration: 20 * time.Second},
+		MaxLag:              ptr.To(resource.MustParse("64Mi")),
+	}
 	c.Spec.Storage.Class = "fast"
 	c.Spec.Storage.Retain = v1.DeleteVolumes
 	c.Spec.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("500m"), "memory": resource.MustParse("1Gi")}
@@ -106,6 +114,9 @@ func goldenObjects(t *testing.T) map[string]any {
 	starting, running := members, members
 	starting.Initialiser = "shop-1"
 	running.SystemID = "7432000000000000001"
+	running.Switchover = &instanceapi.Switchover{To: "shop-2", From: "shop-1", Term: 3}
+	running.Reclone = &instanceapi.Reclone{Instance: "shop-3", DataID: "d3"}
+	running.ForcePromote = &instanceapi.ForcePromote{Instance: "shop-2", Term: 3}
 	services := Services(c)
 	ca, pair := []byte("CA CERTIFICATE"), pki.Pair{Cert: []byte("CERTIFICATE"), Key: []byte("KEY")}
 	since := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)

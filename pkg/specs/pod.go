@@ -3,6 +3,7 @@ package specs
 import (
 	"fmt"
 	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -75,7 +76,7 @@ func Pod(c *v1.PostgresCluster, instance, operatorImage string) *corev1.Pod {
 			Affinity:                  affinity(c),
 			NodeSelector:              c.Spec.Pod.NodeSelector,
 			Tolerations:               c.Spec.Pod.Tolerations,
-			TopologySpreadConstraints: c.Spec.Pod.TopologySpreadConstraints,
+			TopologySpreadConstraints: spread(c),
 			PriorityClassName:         c.Spec.Pod.PriorityClassName,
 			ImagePullSecrets:          c.Spec.Pod.ImagePullSecrets,
 		},
@@ -185,8 +186,11 @@ func postgresContainer(c *v1.PostgresCluster) corev1.Container {
 		},
 		Resources:       resources(c),
 		SecurityContext: containerSecurity(),
-		ReadinessProbe:  probe("/readyz", 1, 3, 3),
-		LivenessProbe:   probe("/healthz", 10, 5, 3),
+		// Until the agent answers for the first time, the watchdog sleeps: a
+		// machine that starts many pods at once is slow.
+		StartupProbe:   probe("/healthz", 1, 3, 60),
+		ReadinessProbe: probe("/readyz", 1, 3, 3),
+		LivenessProbe:  watchdog(c.Spec.Failover.LeaseDuration.Duration),
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: "data", MountPath: dataMount},
 			{Name: "agent", MountPath: binaryMount, ReadOnly: true},
@@ -232,6 +236,30 @@ func probe(path string, period, timeout, failures int32) *corev1.Probe {
 		TimeoutSeconds:   timeout,
 		FailureThreshold: failures,
 	}
+}
+
+const (
+	// killGrace is how long, in seconds, a kubelet lets a container live that it
+	// has decided to kill, whatever shorter time the probe asks for.
+	killGrace = 2
+	// renewPeriod is how old, in seconds, the last renewal of the Lease may be when
+	// an agent freezes.
+	renewPeriod = 2
+)
+
+// watchdog is the liveness probe. It kills an agent that hangs, and with it the
+// server, before another instance may reign: from the last good answer until the
+// end go by at most one period for each failure, one timeout and killGrace, which
+// together are no more than leaseDuration less renewPeriod. With less than 8 s
+// that can't be done without killing an agent for one late answer, so two are
+// waited for.
+func watchdog(leaseDuration time.Duration) *corev1.Probe {
+	const failures = 3
+	room := int32(leaseDuration/time.Second) - killGrace - renewPeriod
+	period := max(1, room/(failures+1))
+	p := probe("/healthz", period, period, min(failures, max(failures-1, room/period-1)))
+	p.TerminationGracePeriodSeconds = ptr.To[int64](1)
+	return p
 }
 
 // groupReadable lets the server's group read a mounted secret. The server and
@@ -298,5 +326,19 @@ func affinity(c *v1.PostgresCluster) *corev1.Affinity {
 				TopologyKey:   corev1.LabelHostname,
 			},
 		}},
+	}}
+}
+
+// spread is the user's, or else prefers a zone that has fewer of the cluster's
+// instances.
+func spread(c *v1.PostgresCluster) []corev1.TopologySpreadConstraint {
+	if len(c.Spec.Pod.TopologySpreadConstraints) > 0 {
+		return c.Spec.Pod.TopologySpreadConstraints
+	}
+	return []corev1.TopologySpreadConstraint{{
+		MaxSkew:           1,
+		TopologyKey:       corev1.LabelTopologyZone,
+		WhenUnsatisfiable: corev1.ScheduleAnyway,
+		LabelSelector:     &metav1.LabelSelector{MatchLabels: SelectorOf(c)},
 	}}
 }

@@ -3,6 +3,7 @@ package specs
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -128,8 +129,9 @@ func TestTemplateHashFollowsTheTemplateAndNothingElse(t *testing.T) {
 		"spread": func(c *v1.PostgresCluster) {
 			c.Spec.Pod.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1}}
 		},
-		"priority":     func(c *v1.PostgresCluster) { c.Spec.Pod.PriorityClassName = "high" },
-		"pull secrets": func(c *v1.PostgresCluster) { c.Spec.Pod.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "a"}} },
+		"lease duration": func(c *v1.PostgresCluster) { c.Spec.Failover.LeaseDuration.Duration = time.Minute },
+		"priority":       func(c *v1.PostgresCluster) { c.Spec.Pod.PriorityClassName = "high" },
+		"pull secrets":   func(c *v1.PostgresCluster) { c.Spec.Pod.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "a"}} },
 	} {
 		got := hash(shop(change), operatorImage)
 		if other, taken := seen[got]; taken {
@@ -180,5 +182,20 @@ func TestBuildersDontShareTheSpec(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, c, cmp.AllowUnexported(v1.ParameterValue{})); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The watchdog must be done before another instance may reign: a probe has just
+// passed and the Lease was renewed a while before the agent freezes.
+func TestWatchdogKillsBeforeTheLeaseExpires(t *testing.T) {
+	for lease := 6 * time.Second; lease <= 60*time.Second; lease += 500 * time.Millisecond {
+		p := watchdog(lease)
+		if p.PeriodSeconds < 1 || p.TimeoutSeconds < 1 || p.FailureThreshold < 2 || *p.TerminationGracePeriodSeconds < 1 {
+			t.Errorf("%s: the API server refuses %+v, or one late answer kills", lease, p)
+		}
+		killed := time.Duration(p.PeriodSeconds*p.FailureThreshold+p.TimeoutSeconds+killGrace) * time.Second
+		if limit := lease - renewPeriod*time.Second; killed > limit && lease >= 8*time.Second || killed >= lease {
+			t.Errorf("%s: killed after %s, another reigns from %s", lease, killed, limit)
+		}
 	}
 }
