@@ -53,6 +53,8 @@ type Agent struct {
 	observer    *observer
 	credentials *credentials
 	sql         *pgrun.Server
+	// peerSQL is for what other instances ask.
+	peerSQL *pgrun.Server
 
 	wake chan struct{}
 	// beat is when the loop last ran, in nanoseconds since the epoch; shared.
@@ -108,6 +110,8 @@ type Agent struct {
 	data     dataKind
 	identity identity
 	systemID string
+	// segmentSize is that of WAL files, in bytes.
+	segmentSize uint64
 	other    string
 	memory   reignMemory
 
@@ -193,6 +197,9 @@ func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*A
 	a.sql = server
 	standbys, err := pgrun.Open(o.RunDir, o.Port, "postgres")
 	if err != nil {
+		return nil, fmt.Errorf("start agent: %w", err)
+	}
+	if a.peerSQL, err = pgrun.Open(o.RunDir, o.Port, "postgres"); err != nil {
 		return nil, fmt.Errorf("start agent: %w", err)
 	}
 	a.replication = &replication{agent: a, sql: standbys, log: log, kicked: make(chan struct{}, 1)}
@@ -290,8 +297,10 @@ func (a *Agent) shutDown(ctx context.Context) error {
 		a.job.cancel(context.Canceled)
 		<-a.job.done
 	}
-	if err := a.leaveSlice(ctx); err != nil {
-		a.log.WithError(err).Warn("leaving the rw EndpointSlice failed")
+	if !a.handedOver { // else the successor replaces it in a moment
+		if err := a.leaveSlice(ctx); err != nil {
+			a.log.WithError(err).Warn("leaving the rw EndpointSlice failed")
+		}
 	}
 	defer a.sql.Close()
 	if a.lock == nil {

@@ -46,7 +46,9 @@ func (a *Agent) switchover(ctx context.Context, to string) error {
 		return fmt.Errorf("hand over to %s: %w", to, err)
 	}
 	a.status.enter(instanceapi.PhaseStopping, "handing over to "+to)
-	go a.leaveSliceSoon()
+	// The rw EndpointSlice is left as it is for the moment: clients are refused
+	// here, and try again at once, while a Service without endpoints often lets
+	// them wait.
 	stopped := time.Now()
 	const orderly, quick = 5 * time.Second, time.Second
 	if err := a.endServer(ctx, []stopStep{{syscall.SIGINT, orderly}, {syscall.SIGQUIT, quick}}); err != nil {
@@ -59,12 +61,6 @@ func (a *Agent) switchover(ctx context.Context, to string) error {
 		WithField("stopped", time.Since(stopped).Round(time.Millisecond).String()).Info("released the Lease")
 	a.resign, a.resignAt = &election.Resign{Nominee: to}, time.Now()
 	return nil
-}
-
-func (a *Agent) leaveSliceSoon() {
-	if err := a.leaveSlice(context.Background()); err != nil {
-		a.log.WithError(err).Warn("leaving the rw EndpointSlice failed")
-	}
 }
 
 // awaitWhole waits until the instance has the WAL to its very end, the shutdown
@@ -99,7 +95,6 @@ func (a *Agent) awaitWhole(ctx context.Context, instance string) error {
 func (a *Agent) giveWay(ctx context.Context, why string) error {
 	a.log.WithField("why", why).Warn("this primary gives way")
 	a.status.enter(instanceapi.PhaseStopping, why)
-	go a.leaveSliceSoon()
 	if err := a.killServer(ctx); err != nil {
 		return err
 	}

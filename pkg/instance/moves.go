@@ -76,7 +76,7 @@ func (a *Agent) inspect(ctx context.Context) error {
 	if kind == dataComplete || kind == dataForeign {
 		control, err := a.programs.ControlData(ctx, a.volume.data())
 		if err == nil {
-			a.systemID = control.SystemID
+			a.systemID, a.segmentSize = control.SystemID, control.SegmentSize
 			a.position = position{Timeline: control.Timeline, End: control.CheckpointLSN}
 		}
 		if err != nil && kind == dataComplete {

@@ -85,14 +85,15 @@ func (a *Agent) peer(ctx context.Context) instanceapi.Peer {
 
 // describePast adds what a replica needs to know to follow this primary.
 func (a *Agent) describePast(ctx context.Context, peer *instanceapi.Peer) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	// It ends by itself: an answer that is cut off would cut the connection.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	var err error
 	if peer.History, err = a.volume.history(peer.Timeline); err != nil {
 		return err
 	}
 	var segment uint64
-	if err := a.sql.Row(ctx, `SELECT timeline_id, (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_segment_size') FROM pg_control_checkpoint()`,
+	if err := a.peerSQL.Row(ctx, `SELECT timeline_id, (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_segment_size') FROM pg_control_checkpoint()`,
 		&peer.Checkpointed, &segment); err != nil {
 		return fmt.Errorf("ask for the last checkpoint: %w", err)
 	}
@@ -102,7 +103,7 @@ func (a *Agent) describePast(ctx context.Context, peer *instanceapi.Peer) error 
 	}
 	peer.OldestWAL = postgres.OldestWAL(files, segment)
 	peer.Slots = map[string]postgres.LSN{}
-	return a.sql.Rows(ctx, "SELECT slot_name, restart_lsn::text FROM pg_replication_slots WHERE slot_type = 'physical' AND restart_lsn IS NOT NULL",
+	return a.peerSQL.Rows(ctx, "SELECT slot_name, restart_lsn::text FROM pg_replication_slots WHERE slot_type = 'physical' AND restart_lsn IS NOT NULL",
 		func(scan func(...any) error) error {
 			var name, at string
 			if err := scan(&name, &at); err != nil {

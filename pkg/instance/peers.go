@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/pgop/postgres-operator/pkg/election"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
@@ -27,27 +28,32 @@ type peers struct {
 }
 
 func (p *peers) vote(ctx context.Context, instance string, request election.VoteRequest) (election.Vote, error) {
-	return askPeer(ctx, p, instance, func(c *instanceapi.Client, address string) (election.Vote, error) {
+	return askPeer(ctx, p, instance, func(ctx context.Context, c *instanceapi.Client, address string) (election.Vote, error) {
 		return c.Vote(ctx, address, request)
 	})
 }
 
 func (p *peers) promise(ctx context.Context, instance string, request election.PromiseRequest) (election.Promise, error) {
-	return askPeer(ctx, p, instance, func(c *instanceapi.Client, address string) (election.Promise, error) {
+	return askPeer(ctx, p, instance, func(ctx context.Context, c *instanceapi.Client, address string) (election.Promise, error) {
 		return c.Promise(ctx, address, request)
 	})
 }
 
 func (p *peers) peer(ctx context.Context, instance string) (instanceapi.Peer, error) {
-	return askPeer(ctx, p, instance, func(c *instanceapi.Client, address string) (instanceapi.Peer, error) {
+	return askPeer(ctx, p, instance, func(ctx context.Context, c *instanceapi.Client, address string) (instanceapi.Peer, error) {
 		return c.Peer(ctx, address)
 	})
 }
 
+// impatience is how long an address has before the next one is tried as well:
+// one that is gone says nothing for long.
+const impatience = 300 * time.Millisecond
+
 // askPeer asks at every address that the instance may have until one answers.
-// All are asked at once, since one that is gone says nothing for long.
-func askPeer[A any](ctx context.Context, p *peers, instance string, ask func(*instanceapi.Client, string) (A, error)) (A, error) {
+func askPeer[A any](ctx context.Context, p *peers, instance string, ask func(context.Context, *instanceapi.Client, string) (A, error)) (A, error) {
 	var none A
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	client, err := p.client(instance)
 	if err != nil {
 		return none, err
@@ -58,9 +64,13 @@ func askPeer[A any](ctx context.Context, p *peers, instance string, ask func(*in
 	}
 	addresses := p.find(instance)
 	answers := make(chan answer, len(addresses))
-	for _, address := range addresses {
+	for i, address := range addresses {
 		go func() {
-			value, err := ask(client, address)
+			if err := pause(ctx, time.Duration(i)*impatience); err != nil {
+				answers <- answer{err: err}
+				return
+			}
+			value, err := ask(ctx, client, address)
 			answers <- answer{value, err}
 		}()
 	}

@@ -78,19 +78,12 @@ func (a *Agent) measureReplay(ctx context.Context) (position, error) {
 	if err != nil {
 		return position{}, err
 	}
-	control, err := a.programs.ControlData(ctx, a.volume.data())
-	if err != nil {
-		return position{}, err
-	}
 	files, err := a.volume.walFiles()
 	if err != nil {
 		return position{}, err
 	}
-	timeline := postgres.TimelineAt(files, end, control.SegmentSize)
-	if timeline == 0 {
-		timeline = control.Timeline
-	}
-	return position{Timeline: timeline, End: end}, nil
+	timeline, err := a.timelineAt(ctx, end, files)
+	return position{Timeline: timeline, End: end}, err
 }
 
 // rewind takes back what this instance has and the primary has not, and leaves

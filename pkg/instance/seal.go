@@ -108,10 +108,6 @@ func (a *Agent) endReceiver(ctx context.Context) error {
 // was received and replayed. What a server has received in an earlier life it
 // only knows once it has replayed it.
 func (a *Agent) measure(ctx context.Context) (position, error) {
-	control, err := a.programs.ControlData(ctx, a.volume.data())
-	if err != nil {
-		return position{}, err
-	}
 	for {
 		end, whole, err := a.endOfWAL(ctx)
 		if err != nil {
@@ -122,11 +118,8 @@ func (a *Agent) measure(ctx context.Context) (position, error) {
 			if err != nil {
 				return position{}, err
 			}
-			timeline := postgres.TimelineAt(files, end, control.SegmentSize)
-			if timeline == 0 {
-				timeline = control.Timeline // the segment is gone, or was never begun
-			}
-			return position{Timeline: timeline, End: end}, nil
+			timeline, err := a.timelineAt(ctx, end, files)
+			return position{Timeline: timeline, End: end}, err
 		}
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
 			return position{}, fmt.Errorf("measure the WAL: %w", err)
@@ -157,6 +150,16 @@ func (a *Agent) endOfWAL(ctx context.Context) (end postgres.LSN, whole bool, err
 	// pg_last_wal_receive_lsn begins as soon as a receiver has run, and then what
 	// was on disk before had been replayed.
 	return end, waits || received.Valid, nil
+}
+
+// timelineAt is the timeline of the WAL that ends at a position.
+func (a *Agent) timelineAt(ctx context.Context, end postgres.LSN, files []string) (uint32, error) {
+	if timeline := postgres.TimelineAt(files, end, a.segmentSize); timeline != 0 {
+		return timeline, nil
+	}
+	// The segment is gone, or was never begun.
+	control, err := a.programs.ControlData(ctx, a.volume.data())
+	return control.Timeline, err
 }
 
 // walFiles are the names of the files in pg_wal.
