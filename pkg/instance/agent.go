@@ -112,8 +112,8 @@ type Agent struct {
 	systemID string
 	// segmentSize is that of WAL files, in bytes.
 	segmentSize uint64
-	other    string
-	memory   reignMemory
+	other       string
+	memory      reignMemory
 
 	server *server
 	// running says what server runs as; shared, under serverMu.
