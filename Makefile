@@ -4,6 +4,9 @@
 IMAGE    ?= docker.io/pgop/postgres-operator:dev
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 RUN      ?= .
+SEEDS    ?= 10000
+FIRST    ?= 1
+MODE     ?= .
 LOCAL    := go -C test/localcluster run .
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
@@ -27,6 +30,10 @@ build: ## The operator's binary, bin/postgres-operator
 .PHONY: test-unit
 test-unit: ## Tests that need no cluster
 	hack/test-unit.sh
+
+.PHONY: simulate
+simulate: ## Simulate elections: SEEDS=<n> [FIRST=<seed>] [MODE=async|required-1-of-3|…]
+	hack/simulate.sh '$(SEEDS)' '$(FIRST)' '$(MODE)'
 
 .PHONY: test-api
 test-api: ## Tests on an API server without nodes; RUN=<regexp> names some

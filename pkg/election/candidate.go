@@ -21,7 +21,7 @@ func (s *State) stand(c Settings, in Input, out *Output) {
 		s.candidacy = nil
 		return
 	}
-	if s.candidacy != nil && s.candidacy.request.Version != in.Lease.Version && c.has(ruleVersion) {
+	if s.candidacy != nil && s.isVoid(c, in, s.candidacy.request) {
 		s.candidacy = nil
 	}
 	if s.candidacy == nil {
@@ -29,6 +29,11 @@ func (s *State) stand(c Settings, in Input, out *Output) {
 		return
 	}
 	s.countVotes(c, in, out)
+}
+
+// isVoid says whether things have changed since this instance asked for votes.
+func (s *State) isVoid(c Settings, in Input, request VoteRequest) bool {
+	return s.Sealed > request.Term || request.Candidate.DataID != in.Data.ID || request.Version != in.Lease.Version && c.has(ruleVersion)
 }
 
 // founds says whether the Lease has no record yet, and this instance's data is
@@ -79,8 +84,9 @@ func (s *State) mayElect(c Settings, in Input) bool {
 	l := in.Lease
 	me, found := l.Record.member(s.Me.Instance)
 	switch {
-	case in.Forced:
-	case c.has(ruleMembers) && (!found || me.DataID != in.Data.ID && c.has(ruleData)):
+	case l.Record.IsEmpty():
+		return false // who founds is not elected
+	case c.has(ruleMembers) && !in.Forced && (!found || me.DataID != in.Data.ID && c.has(ruleData)):
 		return false
 	case in.Now < s.promisedUntil && c.has(rulePromise):
 		return false
@@ -98,7 +104,7 @@ func (s *State) askForVotes(in Input, out *Output) {
 	}
 	request := VoteRequest{
 		Candidate: Member{Instance: s.Me.Instance, DataID: in.Data.ID},
-		Term:      max(in.Lease.Record.Term+1, s.Sealed),
+		Term:      max(in.Lease.Record.Term+1, s.Sealed, in.Sealed), // so high that nobody has sealed more
 		Version:   in.Lease.Version,
 	}
 	s.candidacy = &candidacy{request: request, since: in.Now, votes: map[Member]Vote{}}
@@ -126,7 +132,7 @@ func (s *State) countVotes(c Settings, in Input, out *Output) {
 	}
 	counted := []Vote{}
 	for _, m := range record.Members {
-		if vote, found := election.votes[m]; found {
+		if vote, found := election.voteOf(c, m); found {
 			counted = append(counted, vote)
 		}
 	}
@@ -140,7 +146,7 @@ func (s *State) countVotes(c Settings, in Input, out *Output) {
 	case !voted || len(counted) < record.Votes && c.has(ruleVotes):
 		s.blocked = missingVotes(record, counted)
 		s.standDown(in, c.VoteWindow/2*Time(1+s.rank(record)))
-	case c.has(ruleBest) && s.mustYield(c, own, counted, record.Nominee):
+	case c.has(ruleBest) && s.mustYield(own, counted, record):
 		s.yields++
 		s.standDown(in, 2*c.VoteWindow)
 	default:
@@ -171,15 +177,31 @@ func (s *State) rank(record Record) int {
 	return len(record.Members)
 }
 
-// mustYield says whether another has a better vote. In mode Async that is let
-// go first some times; else it is never overruled.
-func (s *State) mustYield(c Settings, own Vote, votes []Vote, nominee string) bool {
+// mustYield says whether another has a better vote. It is never overruled where
+// it takes more than one vote to know of all that was acknowledged; where any
+// member may elect alone, each has that, and the better one is let go first some
+// times.
+func (s *State) mustYield(own Vote, votes []Vote, record Record) bool {
 	for _, vote := range votes {
-		if isBetter(vote, own, nominee) {
-			return c.Mode != Async || s.yields < yieldsInAsync
+		if isBetter(vote, own, record.Nominee) {
+			return record.Votes > 1 || s.yields < maxYields
 		}
 	}
 	return false
+}
+
+// voteOf is the vote of a member, who gave it with the data that it is a member
+// by.
+func (e *candidacy) voteOf(c Settings, m Member) (Vote, bool) {
+	if !c.has(ruleData) {
+		for _, vote := range e.votes {
+			if vote.Voter.Instance == m.Instance {
+				return vote, true
+			}
+		}
+	}
+	vote, found := e.votes[m]
+	return vote, found
 }
 
 // isBetter compares votes: the newest timeline, then the furthest WAL, then the

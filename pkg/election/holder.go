@@ -9,6 +9,11 @@ import (
 // hold renews the Lease, keeps the record, and ends the reign in time.
 func (s *State) hold(c Settings, in Input, out *Output) {
 	r := s.reign
+	if in.Primary != nil {
+		present := *in.Primary
+		present.Standbys = r.presentStandbys(s.Me.Instance, in.Primary.Standbys)
+		in.Primary = &present
+	}
 	s.takePromises(c, in)
 	switch {
 	case s.nobodyElects():
@@ -21,9 +26,9 @@ func (s *State) hold(c Settings, in Input, out *Output) {
 	}
 	want := r.record
 	want.HolderAddress, want.Nominee = s.Address, ""
-	if in.Sealed > want.Term && c.has(ruleRaise) {
-		want.Term = in.Sealed
-		s.Sealed = max(s.Sealed, in.Sealed)
+	if sealed := max(in.Sealed, s.Sealed); sealed > want.Term && c.has(ruleRaise) {
+		want.Term = sealed
+		s.Sealed = sealed
 	}
 	if in.Primary != nil {
 		s.noticeStandbys(in)
@@ -42,10 +47,13 @@ func (s *State) hold(c Settings, in Input, out *Output) {
 	case s.pending != nil:
 	case r.mustRead:
 		out.Read = true
-	case in.Resign != nil && in.Primary == nil:
-		want.Nominee = in.Resign.Nominee
+	case in.Resign != nil && in.Primary == nil && len(want.Members) > 0:
+		if _, found := want.member(in.Resign.Nominee); found {
+			want.Nominee = in.Resign.Nominee
+		}
+		r.released = true
 		s.write(out, Write{Version: r.version, Record: want, StartedAt: in.Now})
-	case r.doubtful != nil || !want.Equal(r.record) || in.Now-r.renewedAt >= c.RenewEvery:
+	case r.doubtful != nil || r.released || !want.Equal(r.record) || in.Now-r.renewedAt >= c.RenewEvery:
 		s.write(out, Write{Version: r.version, Holder: s.Me, Record: want, StartedAt: in.Now})
 	}
 }
@@ -125,9 +133,6 @@ func (s *State) takePromises(c Settings, in Input) {
 			r.promised[p.Member] = true
 		}
 	}
-	if len(r.promised) == 0 {
-		return
-	}
 	for _, record := range s.possibleRecords() {
 		promised := 0
 		for _, m := range record.Members {
@@ -135,15 +140,34 @@ func (s *State) takePromises(c Settings, in Input) {
 				promised++
 			}
 		}
-		enough := promised > len(record.Members)-record.Votes
-		if c.Mode == Async {
-			enough = promised == len(record.Members)
-		}
-		if !enough {
+		if len(record.Members) > 0 && promised <= len(record.Members)-record.Votes {
 			return
 		}
 	}
-	r.until = max(r.until, r.plea.AskedAt+c.LeaseDuration-c.Margin)
+	if len(r.promised) > 0 {
+		r.until = max(r.until, r.plea.AskedAt+c.LeaseDuration-c.Margin)
+	}
+}
+
+// presentStandbys are those that count, one for each instance and none that is
+// nobody's. Of two walsenders of an instance the one counts that has got further:
+// the other has outlived its connection.
+func (r *reign) presentStandbys(me string, standbys []Standby) []Standby {
+	var present []Standby
+	for _, standby := range standbys {
+		if standby.Instance == "" || standby.Instance == me || standby.DataID == "" {
+			continue
+		}
+		n := slices.IndexFunc(present, func(p Standby) bool { return p.Instance == standby.Instance })
+		switch {
+		case n < 0:
+			present = append(present, standby)
+		case standby.Flushed > present[n].Flushed,
+			standby.Flushed == present[n].Flushed && standby.DataID == r.marks[standby.Instance].data:
+			present[n] = standby
+		}
+	}
+	return present
 }
 
 // noticeStandbys keeps when each standby was last seen, and a position from a

@@ -54,7 +54,8 @@ type Input struct {
 	Now Time
 	// Lease is the newest version known; nil before the first.
 	Lease *Lease
-	// Fresh is true when Lease was read after every request in this Input came.
+	// Fresh is true when Lease was read after every request in this Input came,
+	// and after the outcome in Written was known.
 	Fresh bool
 	Data  Data
 	// Cut is the highest term for which this instance has cut its WAL receiver;
@@ -63,7 +64,7 @@ type Input struct {
 	// Primary is there while the server runs and takes writes.
 	Primary *Primary
 	// Resign is there once the holder's server has ended, with every process, and
-	// another shall reign.
+	// another shall reign. It is heeded only while there are members.
 	Resign *Resign
 	// Founds is true when this instance's data may begin the first reign, or take
 	// back the last one that the volumes remember, while the Lease has no record;
@@ -71,6 +72,7 @@ type Input struct {
 	Founds   bool
 	LastTerm uint64
 	// Forced is true when a user wants this instance to reign, whatever it lacks.
+	// The Lease must have ended all the same.
 	Forced bool
 	// Sealed is the highest term that a peer says it has sealed.
 	Sealed uint64
@@ -86,7 +88,8 @@ type Input struct {
 
 // Lease is the cluster's Lease as this instance has seen it.
 type Lease struct {
-	// Version changes with every write, renewals included.
+	// Version changes with every write, renewals included. It is empty when this
+	// is what the volume remembers, as long as the API server was not heard.
 	Version string
 	// Holder is zero when the Lease was released.
 	Holder Holder
@@ -121,7 +124,12 @@ type Primary struct {
 	Sync      Sync
 	SyncDone  bool
 	SyncSince postgres.LSN
-	Standbys  []Standby
+	// Recovered is where the WAL ended when this life of the server began: what
+	// was committed before is visible, whether it was acknowledged or not.
+	Recovered postgres.LSN
+	// Standbys are those that stream. Walsenders that have outlived their
+	// connection, and names that are nobody's, may be among them.
+	Standbys []Standby
 }
 
 // Sync is a value of synchronous_standby_names: Need of Standbys acknowledge.

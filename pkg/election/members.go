@@ -23,11 +23,16 @@ func votesOf(n, need int) int {
 // instance with every set that could elect (Votes of V), or V is empty.
 func (s *State) tendMembers(c Settings, in Input, want *Record) {
 	r, p := s.reign, in.Primary
+	certain := s.pending == nil && r.doubtful == nil && !r.mustRead
+	if c.Mode != r.mode || c.Need != r.need {
+		s.changeRules(c, certain, want)
+		return
+	}
 	if c.Mode == Async {
 		s.tendAsync(c, in, want)
 		return
 	}
-	if s.pending != nil || r.doubtful != nil || r.mustRead {
+	if !certain {
 		return
 	}
 	if !p.Sync.equal(r.sync) || !p.SyncDone && c.has(ruleSyncDone) {
@@ -45,11 +50,19 @@ func (s *State) tendMembers(c Settings, in Input, want *Record) {
 		r.sync = Sync{Need: c.Need, Standbys: sorted(append(slices.Clone(r.sync.Standbys), silent...))}
 		return
 	}
-	if bad, found := s.firstBad(c, in, slices.Concat(r.sync.Standbys, want.Members)); found {
-		s.dropMember(c, in, want, bad)
+	if bad, found := s.firstBad(c, in, slices.Concat(r.sync.Standbys, want.Members)); found && s.dropMember(c, in, want, bad) {
 		return
 	}
 	s.addMember(c, in, want)
+}
+
+// changeRules begins the membership anew when people want other rules: nobody
+// may take over first, whatever the old rules said of who has what.
+func (s *State) changeRules(c Settings, certain bool, want *Record) {
+	want.Members, want.Votes = nil, 0
+	if certain && len(s.reign.record.Members) == 0 {
+		s.reign.mode, s.reign.need, s.reign.sync = c.Mode, c.Need, firstSync(c)
+	}
 }
 
 // silentMembers are the members that are there and may not acknowledge yet.
@@ -118,7 +131,9 @@ func (s *State) confirmFirst(c Settings, in Input, want *Record) {
 
 // dropMember takes the way to a record without the member bad: first it may
 // not acknowledge any more, then the others have the past, then it is no member.
-func (s *State) dropMember(c Settings, in Input, want *Record, bad Member) {
+// It says whether that way is open: else commits wait until the member is back
+// or another has been added, and it may take over meanwhile.
+func (s *State) dropMember(c Settings, in Input, want *Record, bad Member) bool {
 	r, p := s.reign, in.Primary
 	rest := slices.DeleteFunc(slices.Clone(r.sync.Standbys), func(m Member) bool { return m.Instance == bad.Instance })
 	acknowledges := len(rest) < len(r.sync.Standbys)
@@ -136,26 +151,34 @@ func (s *State) dropMember(c Settings, in Input, want *Record, bad Member) {
 		r.sync = Sync{Need: c.Need, Standbys: rest}
 	case c.Mode == Preferred && !c.has(ruleAlone):
 		r.sync = Sync{}
-	case c.Mode == Preferred || s.hasOtherData(in, bad):
+	case c.Mode == Preferred || s.mustBeginAnew(c, in, *want):
 		want.Members, want.Votes = nil, 0
+	default:
+		return false
 	}
-	// Else commits wait until it is back; it may take over meanwhile.
+	return true
 }
 
-// hasOtherData says whether the member is there with other data.
-func (s *State) hasOtherData(in Input, m Member) bool {
-	return slices.ContainsFunc(in.Primary.Standbys, func(s Standby) bool { return s.Instance == m.Instance && s.DataID != m.DataID })
+// mustBeginAnew says whether there are enough standbys, but only under the names
+// of members that had other data: none can be added beside its former self.
+func (s *State) mustBeginAnew(c Settings, in Input, record Record) bool {
+	good := s.goodStandbys(c, in)
+	return len(good) >= c.Need && !slices.ContainsFunc(good, func(m Member) bool {
+		_, found := record.member(m.Instance)
+		return !found
+	})
 }
 
 // addMember makes a standby that has the past a member. It may acknowledge in
-// the next step.
+// the next step. One that lags would do no harm to what is acknowledged, but
+// elections would need its vote.
 func (s *State) addMember(c Settings, in Input, want *Record) {
 	r, p := s.reign, in.Primary
 	for _, m := range s.goodStandbys(c, in) {
-		if slices.Contains(want.Members, m) {
-			continue
+		if _, found := want.member(m.Instance); found {
+			continue // with this data or other
 		}
-		if !hasFlushed(c, p, m, r.marks[m.Instance].position) && c.has(ruleCaughtUp) {
+		if !hasFlushed(c, p, m, r.marks[m.Instance].position) {
 			continue
 		}
 		added := sorted(append(slices.Clone(want.Members), m))

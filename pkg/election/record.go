@@ -3,6 +3,8 @@ package election
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -66,7 +68,12 @@ func (r Record) String() string {
 func (r Record) IsEmpty() bool { return r.Term == 0 }
 
 // Equal says whether r and other describe the same reign in the same words.
-func (r Record) Equal(other Record) bool { return r.String() == other.String() }
+func (r Record) Equal(other Record) bool {
+	return r.Term == other.Term && r.Timeline == other.Timeline && r.SystemID == other.SystemID &&
+		r.HolderDataID == other.HolderDataID && r.HolderAddress == other.HolderAddress &&
+		slices.Equal(r.Members, other.Members) && r.Votes == other.Votes &&
+		maps.Equal(r.Addresses, other.Addresses) && r.Nominee == other.Nominee
+}
 
 // Holder is who holds the Lease: an instance in one life of its pod. A
 // recreated pod is another holder.

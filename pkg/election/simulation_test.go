@@ -3,84 +3,139 @@ package election
 import (
 	"flag"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
 
 var (
-	seeds = flag.Int("seeds", 300, "how many seeds the simulation runs in each mode")
-	seed  = flag.Uint64("seed", 0, "run this seed of the simulation only, and print its trace")
+	seeds      = flag.Uint64("seeds", defaultSeeds, "how many seeds the simulation runs in each setting")
+	firstSeed  = flag.Uint64("first", 1, "the first seed that the simulation runs")
+	traceLines = flag.Int("trace", 150, "how many lines of a failing seed's trace are printed")
 )
 
 func settingsOf(mode Mode, need int) Settings {
 	return Settings{
 		Mode: mode, Need: need, LeaseDuration: 10 * time.Second, RenewEvery: 2 * time.Second, Margin: 3 * time.Second,
-		VoteWindow: 2 * time.Second, Absence: 3 * time.Second, MaxLag: 10,
+		VoteWindow: 2 * time.Second, NomineeFirst: 3 * time.Second, Absence: 3 * time.Second, MaxLag: 10,
 	}
 }
 
+// cluster is what is simulated: how many instances, and by which rules.
+type cluster struct {
+	mode      Mode
+	need      int
+	instances int
+}
+
+func (c cluster) String() string { return fmt.Sprintf("%s-%d-of-%d", c.mode, c.need, c.instances) }
+
+var clusters = []cluster{
+	{Async, 0, 3}, {Async, 0, 2}, {Async, 0, 5},
+	{Required, 1, 3}, {Required, 1, 2}, {Required, 2, 5}, {Required, 2, 3},
+	{Preferred, 1, 3}, {Preferred, 1, 2}, {Preferred, 2, 5},
+}
+
+// suffering is for how long faults strike, settling how long the last of them
+// may work on unseen, and recovery how long it may take until all is well again.
+const (
+	suffering = 3 * time.Minute
+	settling  = 15 * time.Second
+	recovery  = 3 * time.Minute
+)
+
 // run lets a world suffer and then recover, and says what went wrong.
-func run(seed uint64, settings Settings) (w *world, problem string) {
-	w = newWorld(seed, settings)
-	for w.now < 4*time.Minute && w.problem == "" {
+func run(seed uint64, settings Settings, instances int, tracing bool) (w *world, problem string) {
+	w = newWorld(seed, settings, instances)
+	w.tracing = tracing
+	for w.now < suffering && w.problem == "" {
 		w.turn()
 	}
 	w.heal()
-	before := w.commits
-	for end := w.now + 3*time.Minute; w.problem == ""; {
+	for end := w.now + settling; w.now < end && w.problem == ""; {
 		w.turn()
-		if w.now > end {
-			return w, "the faults have ended, and the cluster is not well"
+	}
+	before := w.commits
+	for end := w.now + recovery; w.problem == ""; {
+		w.turn()
+		missing := w.wellness(before)
+		if missing == "" {
+			break
 		}
-		if w.isWell(before) {
-			return w, ""
+		if w.now > end {
+			w.fail("the faults have ended, but %s", missing)
 		}
 	}
+	w.stayWell()
 	return w, w.problem
 }
 
+// isSafety says whether a problem is more than that nothing goes on.
+func (w *world) isSafety(problem string) bool {
+	return !strings.HasPrefix(problem, "the faults have ended") && !strings.HasPrefix(problem, "nothing is wrong")
+}
+
+// stayWell sees that a cluster that is well stays so.
+func (w *world) stayWell() {
+	takeovers := w.takeovers
+	for end := w.now + 20*time.Second; w.now < end && w.problem == ""; {
+		w.turn()
+	}
+	if w.takeovers > takeovers {
+		w.fail("nothing is wrong any more, and another takes over")
+	}
+}
+
 func TestSimulation(t *testing.T) {
-	for _, mode := range []Mode{Async, Required, Preferred} {
-		t.Run(string(mode), func(t *testing.T) {
+	for _, c := range clusters {
+		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
-			takeovers, commits := 0, 0
-			first, last := uint64(1), uint64(*seeds)
-			if *seed != 0 {
-				first, last = *seed, *seed
-			}
-			for s := first; s <= last; s++ {
-				w, problem := run(s, settingsOf(mode, 1))
-				takeovers, commits = takeovers+w.takeovers, commits+w.commits
+			takeovers, handovers, commits := 0, 0, 0
+			for s := *firstSeed; s < *firstSeed+*seeds; s++ {
+				w, problem := run(s, settingsOf(c.mode, c.need), c.instances, false)
+				takeovers, handovers, commits = takeovers+w.takeovers, handovers+w.handovers, commits+w.commits
 				if problem != "" {
-					t.Fatalf("seed %d: %s; replay: go test ./pkg/election -run TestSimulation/%s -seed %d\n%s", s, problem, mode, s, w.describe())
+					w, _ = run(s, settingsOf(c.mode, c.need), c.instances, true)
+					t.Fatalf("seed %d: %s\n%sreplay: make simulate SEEDS=1 FIRST=%d MODE=%v", s, problem, w.describe(), s, c)
 				}
 			}
-			fmt.Printf("%s: %d seeds, %d takeovers, %d acknowledged commits\n", mode, last-first+1, takeovers, commits)
+			t.Logf("%v: %d seeds, %d takeovers, %d handovers, %d acknowledged commits", c, *seeds, takeovers, handovers, commits)
 		})
 	}
 }
 
-// traceLines are how many of a trace are printed.
-const traceLines = 60
-
 // Each rule is there for a reason: without it the simulation finds a violation.
 func TestEveryRuleIsNeeded(t *testing.T) {
-	for _, c := range []struct {
+	for _, x := range []struct {
 		without rule
-		mode    Mode
+		cluster
 	}{
-		{ruleSeal, Required}, {ruleVotes, Required}, {ruleBest, Required}, {ruleVersion, Required}, {ruleData, Required},
-		{ruleMembers, Required}, {ruleVFirst, Required}, {ruleSFirst, Required}, {ruleRestHasPast, Required},
-		{ruleReturn, Required}, {ruleAlone, Preferred}, {ruleCaughtUp, Required}, {ruleSyncDone, Required},
-		{ruleFence, Async}, {ruleExpiry, Async}, {rulePromise, Async}, {ruleRaise, Required}, {ruleDoubt, Required},
+		{ruleSeal, cluster{Required, 1, 3}},
+		{ruleVotes, cluster{Required, 1, 3}},
+		{ruleBest, cluster{Required, 1, 3}},
+		{ruleVersion, cluster{Required, 1, 3}},
+		{ruleData, cluster{Required, 1, 3}},
+		{ruleMembers, cluster{Required, 1, 3}},
+		{ruleVFirst, cluster{Required, 1, 3}},
+		{ruleSFirst, cluster{Required, 1, 3}},
+		{ruleRestHasPast, cluster{Required, 1, 3}},
+		{ruleReturn, cluster{Required, 1, 3}},
+		{ruleAlone, cluster{Preferred, 1, 3}},
+		{ruleSyncDone, cluster{Required, 1, 3}},
+		{ruleFence, cluster{Async, 0, 3}},
+		{ruleExpiry, cluster{Async, 0, 3}},
+		{rulePromise, cluster{Async, 0, 3}},
+		{ruleRaise, cluster{Required, 1, 3}},
+		{ruleDoubt, cluster{Required, 1, 3}},
+		{ruleQuarantine, cluster{Required, 1, 3}},
 	} {
-		t.Run(string(c.without), func(t *testing.T) {
+		t.Run(string(x.without), func(t *testing.T) {
 			t.Parallel()
-			settings := settingsOf(c.mode, 1)
-			settings.without = c.without
-			for s := uint64(1); s <= uint64(*seeds)*4; s++ {
-				if _, problem := run(s, settings); problem != "" {
-					t.Logf("seed %d: %s", s, problem)
+			settings := settingsOf(x.mode, x.need)
+			settings.without = x.without
+			for s := uint64(1); s <= 10000; s++ {
+				if w, problem := run(s, settings, x.instances, false); problem != "" && (w.isSafety(problem) || x.without == ruleRaise) {
+					t.Logf("without %q, seed %d: %s", x.without, s, problem)
 					return
 				}
 			}

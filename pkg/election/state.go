@@ -50,7 +50,17 @@ type reign struct {
 	// tookOver is true when another instance had reigned before.
 	tookOver bool
 	beganAt  Time
+	// released is true from the first write that releases the Lease on, until a
+	// later write has claimed it again for sure.
+	released bool
+	// open is true when clients may use the server, in the life of it that began
+	// at recovered.
+	open      bool
+	recovered postgres.LSN
 
+	// mode and need are those that the membership has followed so far.
+	mode Mode
+	need int
 	// sync is what synchronous_standby_names was last asked to be.
 	sync Sync
 	// marks are positions from moments when standbys already had their present
@@ -78,9 +88,9 @@ type candidacy struct {
 	votes   map[Member]Vote
 }
 
-// yieldsInAsync is how often in a row a candidate lets a better one go first
-// before it takes over itself, in mode Async: it is all that is left then.
-const yieldsInAsync = 2
+// maxYields is how often in a row a candidate lets a better one go first before
+// it takes over itself, if any member alone may elect: it is all that is left.
+const maxYields = 2
 
 // MustStopAt is when the right to be writable ends unless the core says more;
 // false while nobody may take over, since then it has no end.

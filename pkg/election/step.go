@@ -1,5 +1,7 @@
 package election
 
+import "github.com/pgop/postgres-operator/pkg/postgres"
+
 // The rules, which tests switch off one by one.
 const (
 	ruleSeal        rule = "a vote seals"
@@ -13,13 +15,13 @@ const (
 	ruleRestHasPast rule = "the rest has the past before a member goes"
 	ruleReturn      rule = "who returns has the past before it is a member"
 	ruleAlone       rule = "nobody may take over before the primary goes on alone"
-	ruleCaughtUp    rule = "who is added has the past"
 	ruleSyncDone    rule = "a change of S is done when every process has it"
 	ruleFence       rule = "the holder stops before the Lease ends"
 	ruleExpiry      rule = "only an expired Lease is contested"
 	rulePromise     rule = "who has promised takes no part"
 	ruleRaise       rule = "a holder raises its term above what was sealed"
 	ruleDoubt       rule = "nothing follows from a write of unknown outcome"
+	ruleQuarantine  rule = "a restarted primary opens when it is safe"
 )
 
 func (c Settings) has(r rule) bool { return c.without != r }
@@ -29,8 +31,14 @@ func (c Settings) has(r rule) bool { return c.without != r }
 // output.
 func Step(c Settings, s *State, in Input) Output {
 	var out Output
+	if c.Mode != Async {
+		c.Need = max(1, c.Need)
+	}
+	if in.Lease == nil || in.Lease.Version == "" {
+		in.Fresh = false // memory is good for promises only
+	}
 	s.takeOutcome(c, in)
-	s.noticeLease(c, in)
+	s.noticeLease(in)
 	s.answerPleas(c, in, &out)
 	s.answerRequests(c, in, &out)
 	if s.reign != nil {
@@ -76,7 +84,7 @@ func (s *State) takeOutcome(c Settings, in Input) {
 		s.reign = nil // it has resigned
 	case in.Written.Outcome == Done && s.reign != nil:
 		r := s.reign
-		r.record, r.version, r.doubtful, r.mustRead = write.Record, in.Written.Version, nil, false
+		r.record, r.version, r.doubtful, r.mustRead, r.released = write.Record, in.Written.Version, nil, false, false
 		r.renewedAt, r.until = write.StartedAt, max(r.until, write.StartedAt+c.LeaseDuration-c.Margin)
 	case in.Written.Outcome == Done && s.claims && write.Record.HolderDataID == in.Data.ID:
 		s.begin(c, in, write)
@@ -98,28 +106,39 @@ func (s *State) begin(c Settings, in Input, write Write) {
 	s.reign = &reign{
 		record: write.Record, version: in.Written.Version,
 		renewedAt: write.StartedAt, until: write.StartedAt + c.LeaseDuration - c.Margin, beganAt: in.Now,
-		tookOver: s.candidacy != nil,
-		marks:    map[string]mark{}, seen: map[string]Time{}, addresses: map[string]string{}, promised: map[Member]bool{},
-	}
-	if c.Mode == Required {
-		s.reign.sync.Need = c.Need // of nobody, so that commits wait
+		tookOver: s.candidacy != nil, mode: c.Mode, need: c.Need, sync: firstSync(c),
+		marks: map[string]mark{}, seen: map[string]Time{}, addresses: map[string]string{}, promised: map[Member]bool{},
 	}
 }
 
-// noticeLease ends a reign that another has ended, and finds out the version
-// after a write that did not succeed for sure. Only a fresh read counts: what a
-// watch shows may be older than our own last write.
-func (s *State) noticeLease(c Settings, in Input) {
-	r := s.reign
-	if r == nil || !r.mustRead || !in.Fresh || in.Lease == nil || s.pending != nil {
-		return
+// firstSync is what a reign begins with, while nobody may take over from it.
+func firstSync(c Settings) Sync {
+	if c.Mode == Required {
+		return Sync{Need: c.Need} // of nobody, so that commits wait
 	}
-	if in.Lease.Record.IsEmpty() {
-		// The Lease was lost and made anew, which nobody else may claim.
-		r.version, r.mustRead, r.renewedAt = in.Lease.Version, false, in.Now-c.RenewEvery
+	return Sync{}
+}
+
+// noticeLease ends a reign that another has ended, and finds out the version
+// after a write that did not succeed for sure. For that only a fresh read
+// counts: what a watch shows may be older than our own last write.
+func (s *State) noticeLease(in Input) {
+	r := s.reign
+	if r == nil || in.Lease == nil {
 		return
 	}
 	term := in.Lease.Record.Term
+	if term > r.record.Term && !in.Lease.Holder.IsZero() && in.Lease.Holder != s.Me {
+		s.reign = nil // terms never decrease: this one has come after ours
+		return
+	}
+	if !r.mustRead || !in.Fresh || s.pending != nil {
+		return
+	}
+	if s.founds(in) {
+		r.version, r.mustRead = in.Lease.Version, false // the Lease was lost, and is written again
+		return
+	}
 	if in.Lease.Holder != s.Me || term != r.record.Term && (r.doubtful == nil || term != r.doubtful.Term) {
 		s.reign = nil
 		return
@@ -132,8 +151,11 @@ func (s *State) target(c Settings, in Input) Target {
 	switch {
 	case in.Data.ID == "":
 		return Target{Role: Stopped, Why: "its data directory is not complete"}
+	case s.reign != nil && s.reign.released:
+		return Target{Role: Staying, Term: s.reign.record.Term, Why: "it gives the Lease up"}
 	case s.reign != nil:
-		return Target{Role: Leading, Term: s.reign.record.Term, Open: s.isOpen(c, in)}
+		s.openInTime(c, in)
+		return Target{Role: Leading, Term: s.reign.record.Term, Open: s.reign.open}
 	case in.Primary != nil:
 		return Target{Role: Stopped, Why: "it does not reign"}
 	case s.founds(in):
@@ -150,17 +172,44 @@ func (s *State) target(c Settings, in Input) Target {
 	return Target{Role: Following, Term: in.Lease.Record.Term, Upstream: in.Lease.Holder.Instance}
 }
 
-// isOpen says whether clients may use the primary. One that has restarted shows
-// nothing that its crash recovery brought back before its standbys have it.
-func (s *State) isOpen(c Settings, in Input) bool {
+// openInTime lets clients use the primary once that is safe. What is open stays
+// open for the life of the server, whatever becomes of the standbys.
+func (s *State) openInTime(c Settings, in Input) {
 	r := s.reign
+	switch {
+	case in.Primary == nil:
+		r.open = false
+	case !r.open || r.recovered != in.Primary.Recovered:
+		r.open, r.recovered = s.mayOpen(c, in), in.Primary.Recovered
+	}
+}
+
+// mayOpen says whether clients may use the primary. A server that has restarted
+// shows nothing that its crash recovery brought back before its standbys have
+// it, so that nobody sees what a failover would take away.
+func (s *State) mayOpen(c Settings, in Input) bool {
+	r, p := s.reign, in.Primary
 	switch {
 	case c.Mode == Async:
 		return true
-	case in.Primary == nil || !in.Primary.SyncDone || !in.Primary.Sync.equal(r.sync):
+	case !p.SyncDone || !p.Sync.equal(r.sync):
 		return false // waiting must be in force before the first commit
-	case r.tookOver || len(r.record.Members) > 0:
+	case !s.nobodyElects():
+		return s.areSafe(c, p, p.Recovered)
+	case r.tookOver:
 		return true
 	}
 	return c.Mode == Preferred && r.sync.Need == 0 && in.Now-r.beganAt > c.Absence
+}
+
+// areSafe says whether so many standbys have flushed the WAL up to a position
+// that it counts as acknowledged.
+func (s *State) areSafe(c Settings, p *Primary, position postgres.LSN) bool {
+	flushed := 0
+	for _, m := range s.reign.sync.Standbys {
+		if hasFlushed(c, p, m, position) {
+			flushed++
+		}
+	}
+	return flushed >= s.reign.sync.Need || !c.has(ruleQuarantine)
 }

@@ -7,8 +7,8 @@ import "slices"
 func (s *State) answerRequests(c Settings, in Input, out *Output) {
 	for _, request := range in.Requests {
 		if s.mayVote(c, in, request) {
-			s.Sealed = max(s.Sealed, request.Term)
 			if c.has(ruleSeal) {
+				s.Sealed = max(s.Sealed, request.Term)
 				out.Seal = s.Sealed
 			}
 			s.requests = append(s.requests, request)

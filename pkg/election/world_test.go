@@ -2,7 +2,6 @@ package election
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -17,22 +16,37 @@ import (
 type world struct {
 	r        *rand.Rand
 	settings Settings
+	weather  weather
 	now      time.Duration
+	// nodes are the instances; ghosts among them are pods that go on although
+	// another pod and volume have taken their name.
 	nodes    []*node
 	lease    Lease
+	last     Record // the last reign, should the Lease be lost
 	versions int
-	messages []message
 	ids      int
+	messages []message
+	writes   []*write
+	cut      map[[2]*node]bool // directions in which nothing gets through
 
-	// acked are the commits that a client was told of, with the term.
-	acked map[int]uint64
+	// acked are the commits that a client was told of or has seen, with their
+	// place in the WAL.
+	acked map[int]int
 	// newest is the highest term of an acknowledgement so far.
-	newest    uint64
-	takeovers int
-	commits   int
-	faults    bool
-	trace     []string
-	problem   string
+	newest uint64
+	// leader is the WAL with which the last reign began, and leads its term.
+	leader []entry
+	leads  uint64
+	// forgiven is the last term that a user has forced: what older reigns
+	// acknowledged may be lost.
+	forgiven uint64
+
+	takeovers, commits, handovers int
+	faults                        bool
+	// tracing keeps a trace, which costs time.
+	tracing bool
+	trace   []string
+	problem string
 }
 
 // node is an instance: its agent, its server, and its volume.
@@ -42,50 +56,75 @@ type node struct {
 	offset time.Duration
 	drift  float64
 
-	// The volume. sealed lies beside the data.
-	data   string
-	wal    []entry
-	sealed uint64
+	// The volume. Sealed and memory lie beside the data, which is complete if it
+	// has an id; standby is the mark in it that makes a server recover for ever.
+	data    string
+	wal     []entry
+	standby bool
+	sealed  uint64
+	memory  *Lease
 
-	// up is false while the pod is down, and frozen while its node is paused.
-	// apart is cut off from the API, alone from the other instances; stuck is an
-	// agent that does nothing while its server goes on.
-	up, frozen, apart, alone, stuck bool
+	// up is false while the pod is down, gone when it won't come back, and ghost
+	// when its name belongs to another by now. A frozen node is paused, an agent
+	// that is stuck does nothing while its server goes on, and apart is cut off
+	// from the API.
+	up, gone, ghost, frozen, stuck, apart bool
 
 	// The agent.
 	state    *State
+	settings Settings
 	seen     *Lease
 	fresh    bool
-	cut      uint64
-	inbox    []message
+	cutFor   uint64
+	inbox    []any
 	outcome  *Written
-	outcomes []pendingWrite
+	// cloning is when a new copy of the data will be complete.
+	cloning time.Duration
+	// handover is there while the agent gives the Lease up, at most until gives.
+	handover *Resign
+	gives    time.Duration
+	// forced is the term of the last reign that a user wants this instance to
+	// follow by force.
+	forced uint64
 
-	// The server.
-	role     Role
-	term     uint64
-	upstream string
-	reload   *reload
-	sync     Sync
-	since    postgres.LSN
-	waiting  []entry
+	// The server. It serves from startsAt on.
+	role      Role
+	term      uint64
+	startsAt  time.Duration
+	recovered int
+	open      bool
+
+	// A standby: what it streams from, and what it shall from changesAt on.
+	upstream  string
+	source    *node
+	wanted    string
+	changesAt time.Duration
+	sealing   uint64
+
+	// A primary: the values of synchronous_standby_names that are in force
+	// somewhere, the last in all processes once it is alone; and its walsenders.
+	syncs   []Sync
+	since   postgres.LSN
+	settled time.Duration
+	senders []*sender
+	waiting []int // places in the WAL
 }
 
-// entry is a commit in the WAL, or the mark of a new timeline when id is 0.
+// entry is a commit in the WAL, or the mark of a new timeline. Its id is its own,
+// so that two WALs are the same up to a place if they are the same there.
 type entry struct {
 	timeline uint32
 	id       int
+	mark     bool
 }
 
-// reload is a value of synchronous_standby_names on its way into every process.
-type reload struct {
-	to   Sync
-	done time.Duration
-}
-
-type pendingWrite struct {
-	at      time.Duration
-	outcome Written
+// sender is a walsender: it knows what a standby has told it, and outlives it
+// for a while.
+type sender struct {
+	node    *node
+	member  Member
+	flushed int
+	gone    bool
 }
 
 type message struct {
@@ -94,26 +133,55 @@ type message struct {
 	what any
 }
 
-func newWorld(seed uint64, settings Settings) *world {
-	w := &world{r: rand.New(rand.NewPCG(seed, 1)), settings: settings, acked: map[int]uint64{}, faults: true}
-	for _, name := range []string{"a", "b", "c"} {
-		n := &node{
-			name: name, up: true, data: w.newID(), role: Stopped,
-			offset: time.Duration(w.r.Int64N(int64(time.Hour))), drift: 0.97 + 0.06*w.r.Float64(),
-		}
-		if settings.Mode != Async {
-			n.drift = 0.5 + 4*w.r.Float64() // safety must not rest on time
-		}
-		n.state = &State{Me: w.holder(n)}
-		w.nodes = append(w.nodes, n)
+// write is a compare-and-swap on its way to the API server and back.
+type write struct {
+	Write
+	from    *node
+	state   *State // the life of the agent that asked
+	forced  bool
+	lands   time.Duration
+	lost    bool // it never lands
+	answers time.Duration
+	mute    bool // its outcome stays unknown
+	landed  *Written
+}
+
+var names = []string{"a", "b", "c", "d", "e"}
+
+// newWorld makes the weather and the instances. The first has initialised its
+// database, and the others are its copies or empty.
+func newWorld(seed uint64, settings Settings, instances int) *world {
+	w := &world{
+		r: rand.New(rand.NewPCG(seed, 1)), settings: settings,
+		acked: map[int]int{}, cut: map[[2]*node]bool{}, faults: true,
 	}
-	first := w.nodes[0]
-	first.wal = []entry{{timeline: 1}}
-	w.lease = Lease{Version: w.newVersion(), Record: Record{Term: 1, Timeline: 1, HolderDataID: first.data}}
-	for _, n := range w.nodes[1:] {
-		n.wal = []entry{{timeline: 1}}
+	w.weather = w.newWeather()
+	w.lease = Lease{Version: w.newVersion()}
+	first := []entry{{timeline: 1, id: -1, mark: true}}
+	for i, name := range names[:instances] {
+		n := w.newNode(name)
+		if i == 0 || w.chance(60) {
+			n.data, n.wal = w.newID(), first
+		}
 	}
+	w.last.HolderDataID = w.nodes[0].data
 	return w
+}
+
+func (w *world) newNode(name string) *node {
+	n := &node{
+		name: name, settings: w.settings, up: true, role: Stopped,
+		offset: time.Duration(w.r.Int64N(int64(time.Hour))), drift: 0.97 + 0.06*w.r.Float64(),
+	}
+	if w.settings.Mode != Async && w.chance(50) {
+		n.drift = 0.5 + 4*w.r.Float64() // safety must not rest on time
+	}
+	if w.settings.Mode != Async {
+		n.settings.VoteWindow = w.weather.patience
+	}
+	n.state = &State{Me: w.holder(n), Address: name}
+	w.nodes = append(w.nodes, n)
+	return n
 }
 
 func (w *world) newID() string {
@@ -129,12 +197,20 @@ func (w *world) newVersion() string {
 // holder is n in this life of its pod.
 func (w *world) holder(n *node) Holder { return Holder{Instance: n.name, PodUID: w.newID()} }
 
+// node is who has the name now; nil if it is nobody's.
 func (w *world) node(name string) *node {
-	return w.nodes[slices.IndexFunc(w.nodes, func(n *node) bool { return n.name == name })]
+	for _, n := range w.nodes {
+		if n.name == name && !n.ghost {
+			return n
+		}
+	}
+	return nil
 }
 
 func (w *world) say(format string, args ...any) {
-	w.trace = append(w.trace, fmt.Sprintf("%7.1fs  ", w.now.Seconds())+fmt.Sprintf(format, args...))
+	if w.tracing {
+		w.trace = append(w.trace, fmt.Sprintf("%7.1fs  ", w.now.Seconds())+fmt.Sprintf(format, args...))
+	}
 }
 
 func (w *world) fail(format string, args ...any) {
@@ -146,109 +222,150 @@ func (w *world) fail(format string, args ...any) {
 
 func (w *world) chance(percent float64) bool { return w.r.Float64()*100 < percent }
 
+func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.r.Int64N(int64(d) + 1)) }
+
 // clock is a moment of n's own clock.
 func (n *node) clock(now time.Duration) Time { return n.offset + time.Duration(float64(now)*n.drift) }
 
-func (n *node) runs() bool   { return n.up && !n.frozen }
-func (n *node) acts() bool   { return n.runs() && !n.stuck }
-func (n *node) serves() bool { return n.runs() && n.role != Stopped }
+func (n *node) runs() bool { return n.up && !n.frozen }
+func (n *node) acts() bool { return n.runs() && !n.stuck }
 
-func (w *world) reach(a, b *node) bool { return !a.alone && !b.alone }
+func (w *world) serves(n *node) bool { return n.runs() && n.role != Stopped && n.startsAt <= w.now }
+func (w *world) leadsNow(n *node) bool {
+	return n.role == Leading && w.serves(n)
+}
+
+// reach says whether what a sends gets to b.
+func (w *world) reach(a, b *node) bool { return len(w.cut) == 0 || !w.cut[[2]*node{a, b}] }
 
 // turn lets some time go by, in which everybody does a little.
 func (w *world) turn() {
-	const step = 200 * time.Millisecond
-	w.now += step
+	w.now += 200 * time.Millisecond
 	if w.faults {
 		w.strike()
 	}
-	order := w.r.Perm(len(w.nodes))
-	for _, i := range order {
+	w.landWrites()
+	for _, i := range w.r.Perm(len(w.nodes)) {
 		n := w.nodes[i]
+		if !n.runs() {
+			continue
+		}
 		w.finishReload(n)
-		w.followUpstream(n)
+		w.changeUpstream(n)
 		w.stream(n)
-		if n.serves() && n.role == Leading {
+		if w.leadsNow(n) {
+			w.dropSenders(n)
 			w.commit(n)
 		}
-		if n.acts() {
-			w.watch(n)
-			w.deliver(n)
+		if n.acts() && w.chance(w.weather.attention) {
 			w.agent(n)
 		}
 	}
 	w.checkOverlap()
 }
 
-// watch shows the Lease to an agent, a little late at times.
-func (w *world) watch(n *node) {
+// The agent.
+
+// agent lets n's agent see, take a step, and do what it asks for.
+func (w *world) agent(n *node) {
+	w.copyData(n)
 	n.fresh = false
-	if !n.apart && w.chance(70) {
+	w.deliver(n)
+	if w.chance(w.weather.watch) || slices.ContainsFunc(n.inbox, isRequest) {
+		w.read(n) // as an agent does that is asked for its vote
+	}
+	if n.handover != nil && (w.now > n.gives || !n.state.Reigns()) {
+		n.handover = nil
+	}
+	out := w.step(n, w.input(n))
+	if out.Read {
 		w.read(n)
+		w.carryOut(n, out)
+		n.inbox, n.outcome = nil, nil
+		out = w.step(n, w.input(n))
+	}
+	w.carryOut(n, out)
+	w.become(n, out.Target)
+	if out.Sync != nil && n.role == Leading {
+		w.setSync(n, *out.Sync)
 	}
 }
 
+func isRequest(what any) bool { _, is := what.(VoteRequest); return is }
+
+// step keeps what was sealed before anything else happens.
+func (w *world) step(n *node, in Input) Output {
+	out := Step(n.settings, n.state, in)
+	n.sealed = max(n.sealed, n.state.Sealed)
+	return out
+}
+
+// read reads the Lease, if the API can be reached.
 func (w *world) read(n *node) {
+	if n.apart {
+		return
+	}
 	if n.seen == nil || n.seen.Version != w.lease.Version {
 		seen := w.lease
 		seen.SeenAt = n.clock(w.now)
 		n.seen = &seen
+		if !seen.Record.IsEmpty() {
+			n.memory = &Lease{Holder: seen.Holder, Record: seen.Record}
+		}
 	}
 	n.fresh = true
 }
 
 // deliver hands over what has arrived.
 func (w *world) deliver(n *node) {
-	n.inbox = nil
-	w.messages = slices.DeleteFunc(w.messages, func(m message) bool {
-		if m.to != n.name || m.at > w.now {
-			return false
+	n.inbox, n.outcome = nil, nil
+	if !n.ghost {
+		w.messages = slices.DeleteFunc(w.messages, func(m message) bool {
+			if m.to != n.name || m.at > w.now {
+				return false
+			}
+			n.inbox = append(n.inbox, m.what)
+			return true
+		})
+	}
+	for i, wr := range w.writes {
+		if wr.state == n.state && wr.from == n && wr.answers <= w.now && wr.answers >= 0 {
+			n.outcome = &Written{Outcome: Unknown}
+			if wr.landed != nil && !wr.mute {
+				n.outcome = wr.landed
+			}
+			wr.answers = -1
+			if wr.landed != nil || wr.lost {
+				w.writes = slices.Delete(w.writes, i, i+1)
+			}
+			return
 		}
-		n.inbox = append(n.inbox, m)
-		return true
-	})
-	n.outcome = nil
-	if len(n.outcomes) > 0 && n.outcomes[0].at <= w.now {
-		outcome := n.outcomes[0].outcome
-		n.outcome, n.outcomes = &outcome, n.outcomes[1:]
 	}
-}
-
-func (w *world) send(from *node, to string, what any) {
-	if !w.reach(from, w.node(to)) || w.faults && w.chance(5) {
-		return
-	}
-	w.messages = append(w.messages, message{to: to, at: w.now + time.Duration(w.r.Int64N(int64(400*time.Millisecond))), what: what})
-}
-
-// agent lets n's agent take a step and do what it asks for.
-func (w *world) agent(n *node) {
-	in := w.input(n)
-	if len(in.Requests) > 0 && !n.apart {
-		w.read(n) // as an agent does that is asked for its vote
-		in.Lease, in.Fresh = n.seen, true
-	}
-	out := Step(w.settings, n.state, in)
-	n.sealed = max(n.sealed, n.state.Sealed)
-	if out.Read && !n.apart {
-		w.read(n)
-		in = Input{Now: in.Now, Lease: n.seen, Fresh: true, Data: w.dataOf(n), Cut: n.cut, Primary: w.primaryOf(n)}
-		w.carryOut(n, out, true)
-		out = Step(w.settings, n.state, in)
-		n.sealed = max(n.sealed, n.state.Sealed)
-	}
-	w.carryOut(n, out, false)
 }
 
 func (w *world) input(n *node) Input {
-	in := Input{Now: n.clock(w.now), Lease: n.seen, Fresh: n.fresh, Data: w.dataOf(n), Cut: n.cut, Primary: w.primaryOf(n), Written: n.outcome}
+	in := Input{
+		Now: n.clock(w.now), Lease: n.seen, Fresh: n.fresh, Data: w.dataOf(n), Cut: n.cutFor, Primary: w.primaryOf(n),
+		Written: n.outcome, Forced: n.isForced(),
+	}
+	if in.Lease != nil && w.chance(w.weather.early) {
+		old := *in.Lease // in synchronous modes a Lease may look ended at any time
+		old.SeenAt -= time.Hour
+		in.Lease = &old
+	}
+	if n.data != "" && n.data == w.last.HolderDataID && w.lease.Record.IsEmpty() {
+		in.Founds, in.LastTerm = true, w.last.Term
+	}
+	if n.role == Stopped {
+		in.Resign = n.handover
+	}
 	for _, other := range w.nodes {
-		if other != n && other.acts() && w.reach(n, other) {
+		if other != n && other.acts() && w.reach(other, n) && !other.ghost {
 			in.Sealed = max(in.Sealed, other.sealed)
 		}
 	}
-	for _, m := range n.inbox {
-		switch what := m.what.(type) {
+	for _, what := range n.inbox {
+		switch what := what.(type) {
 		case VoteRequest:
 			in.Requests = append(in.Requests, what)
 		case Vote:
@@ -262,45 +379,57 @@ func (w *world) input(n *node) Input {
 	return in
 }
 
+func (n *node) isForced() bool {
+	return n.forced != 0 && n.seen != nil && n.seen.Record.Term == n.forced
+}
+
 func (w *world) dataOf(n *node) Data {
-	last := n.wal[len(n.wal)-1]
-	return Data{ID: n.data, SystemID: "7", Timeline: last.timeline, End: postgres.LSN(len(n.wal))}
+	if n.data == "" {
+		return Data{}
+	}
+	return Data{ID: n.data, SystemID: "7", Timeline: n.wal[len(n.wal)-1].timeline, End: postgres.LSN(len(n.wal))}
 }
 
 func (w *world) primaryOf(n *node) *Primary {
-	if n.role != Leading {
+	if n.role != Leading || n.startsAt > w.now {
 		return nil
 	}
-	p := &Primary{End: postgres.LSN(len(n.wal)), Sync: n.sync, SyncDone: n.reload == nil, SyncSince: n.since}
-	if n.reload != nil {
-		p.Sync = n.reload.to
+	p := &Primary{
+		End: postgres.LSN(len(n.wal)), Timeline: n.wal[len(n.wal)-1].timeline, Recovered: postgres.LSN(n.recovered),
+		Sync: n.syncs[len(n.syncs)-1], SyncDone: len(n.syncs) == 1, SyncSince: n.since,
 	}
-	for _, other := range w.nodes {
-		if w.streams(other, n) {
-			p.Standbys = append(p.Standbys, Standby{Member: Member{Instance: other.name, DataID: other.data}, Flushed: postgres.LSN(len(other.wal))})
-		}
+	for _, s := range n.senders {
+		p.Standbys = append(p.Standbys, Standby{Member: s.member, Flushed: postgres.LSN(s.flushed), Address: s.member.Instance})
+	}
+	if w.chance(w.weather.strangers) {
+		p.Standbys = append(p.Standbys, Standby{Member: Member{Instance: "somebody"}, Flushed: p.End}, Standby{Member: Member{DataID: "d0"}})
 	}
 	return p
 }
 
-// streams says whether n receives the WAL of p.
-func (w *world) streams(n, p *node) bool {
-	return n != p && n.serves() && p.serves() && n.role == Following && n.upstream == p.name && p.role == Leading && n.term == p.term &&
-		w.reach(n, p) && isPrefix(n.wal, p.wal)
+func (w *world) send(from *node, to string, what any) {
+	target := w.node(to)
+	if target == nil || !w.reach(from, target) || w.chance(w.weather.loss) {
+		return
+	}
+	w.messages = append(w.messages, message{to: to, at: w.now + w.upTo(w.weather.late), what: what})
+	if w.chance(w.weather.loss) {
+		w.messages = append(w.messages, message{to: to, at: w.now + w.upTo(20*w.weather.late), what: what})
+	}
 }
 
-func isPrefix(a, b []entry) bool { return len(a) <= len(b) && slices.Equal(a, b[:len(a)]) }
-
-// carryOut does what a step asks for.
-func (w *world) carryOut(n *node, out Output, again bool) {
-	if out.Seal > n.cut {
-		n.cut, n.upstream = out.Seal, ""
-		w.say("%s seals term %d at %d", n.name, out.Seal, len(n.wal))
+// carryOut sends and writes what a step asks for.
+func (w *world) carryOut(n *node, out Output) {
+	if out.Seal > n.cutFor {
+		w.say("%s seals term %d", n.name, out.Seal)
+		n.sealing = out.Seal
+		w.wantUpstream(n, "")
 	}
 	for _, to := range out.AskWhom {
 		w.send(n, to.Instance, *out.Ask)
 	}
 	for _, vote := range out.Votes {
+		w.say("%s votes for %s, term %d, with %d/%d", n.name, vote.Request.Candidate.Instance, vote.Request.Term, vote.Timeline, vote.End)
 		w.send(n, vote.Request.Candidate.Instance, vote)
 	}
 	for _, to := range out.PleadWith {
@@ -310,52 +439,85 @@ func (w *world) carryOut(n *node, out Output, again bool) {
 		w.send(n, promise.Request.Holder.Instance, promise)
 	}
 	if out.Write != nil {
-		w.tryWrite(n, *out.Write)
-	}
-	if again {
-		return
-	}
-	w.become(n, out.Target)
-	if out.Sync != nil && n.role == Leading {
-		w.setSync(n, *out.Sync)
+		w.beginWrite(n, *out.Write)
 	}
 }
 
-// tryWrite is a compare-and-swap, whose request or answer may be lost.
-func (w *world) tryWrite(n *node, write Write) {
-	later := w.now + time.Duration(w.r.Int64N(int64(600*time.Millisecond)))
-	outcome := Written{Outcome: Refused}
-	switch {
-	case n.apart || w.faults && w.chance(2):
-		outcome.Outcome = Unknown // it has not arrived
-	case write.Version == w.lease.Version:
-		outcome = Written{Outcome: Done, Version: w.newVersion()}
-		if before := w.lease; before.Holder != write.Holder || before.Record.Term != write.Record.Term {
-			w.say("%s takes the Lease, term %d", n.name, write.Record.Term)
-		} else if !before.Record.Equal(write.Record) {
-			w.say("%s writes members %v, votes %d", n.name, write.Record.Members, write.Record.Votes)
-		}
-		w.lease = Lease{Version: outcome.Version, Holder: write.Holder, Record: write.Record}
-		if w.faults && w.chance(2) {
-			outcome.Outcome = Unknown // the answer is lost
-		}
+// The API server.
+
+func (w *world) beginWrite(n *node, asked Write) {
+	wr := &write{Write: asked, from: n, state: n.state, forced: n.isForced()}
+	wr.lands = w.now + w.upTo(w.weather.answer/2)
+	wr.answers = wr.lands + w.upTo(w.weather.answer/2)
+	wr.lost = n.apart || w.chance(w.weather.lostWrites)
+	wr.mute = wr.lost || w.chance(w.weather.lostWrites)
+	if w.chance(w.weather.lostWrites) {
+		wr.lands += w.upTo(w.weather.answer * 10) // the answer is not waited for
+		wr.mute = true
 	}
-	n.outcomes = append(n.outcomes, pendingWrite{at: later, outcome: outcome})
+	w.writes = append(w.writes, wr)
 }
+
+// landWrites lets writes arrive, in whatever order.
+func (w *world) landWrites() {
+	w.writes = slices.DeleteFunc(w.writes, func(wr *write) bool {
+		if wr.landed == nil && !wr.lost && wr.lands <= w.now {
+			wr.landed = w.land(wr)
+		}
+		return wr.state != wr.from.state && (wr.lost || wr.landed != nil) || // nobody waits for the answer
+			wr.answers < 0 && wr.landed != nil
+	})
+}
+
+// land is the compare-and-swap.
+func (w *world) land(wr *write) *Written {
+	if wr.Version != w.lease.Version {
+		return &Written{Outcome: Refused}
+	}
+	before := w.lease
+	w.lease = Lease{Version: w.newVersion(), Holder: wr.Holder, Record: wr.Record}
+	w.last = wr.Record
+	switch {
+	case wr.Holder.IsZero():
+		w.handovers++
+		w.say("%s releases the Lease for %q", wr.from.name, wr.Record.Nominee)
+	case before.Holder != wr.Holder || before.Record.HolderDataID != wr.Record.HolderDataID:
+		w.say("%s takes the Lease, term %d", wr.from.name, wr.Record.Term)
+		if wr.forced {
+			w.acked, w.forgiven = map[int]int{}, wr.Record.Term // what is lost is lost
+		}
+	case !slices.Equal(before.Record.Members, wr.Record.Members) || before.Record.Votes != wr.Record.Votes:
+		w.say("%s writes members %v, votes %d", wr.from.name, wr.Record.Members, wr.Record.Votes)
+	case before.Record.Term != wr.Record.Term:
+		w.say("%s raises its term to %d", wr.from.name, wr.Record.Term)
+	}
+	return &Written{Outcome: Done, Version: w.lease.Version}
+}
+
+// The server.
 
 // become makes the server what it shall be.
 func (w *world) become(n *node, t Target) {
 	switch {
-	case t.Role == Stopped || n.role == Leading && (t.Role != Leading):
+	case n.handover != nil && n.role == Leading && t.Role == Leading:
+		w.stop(n)
+	case n.handover != nil && t.Role == Leading:
+		// It stays stopped until the Lease is another's, or the agent gives up.
+	case t.Role == Stopped || t.Role == Following && n.role == Leading:
 		w.stop(n)
 	case t.Role == Leading && n.role != Leading:
 		w.lead(n, t.Term)
 	case t.Role == Leading:
 		n.term = t.Term
-	case t.Role == Following:
-		if n.role != Following || n.upstream != t.Upstream || n.term != t.Term {
-			n.role, n.upstream, n.term = Following, t.Upstream, t.Term
+		if t.Open && !n.open && n.startsAt <= w.now {
+			w.openServer(n)
 		}
+	case t.Role == Following:
+		if n.role != Following {
+			n.role, n.standby, n.upstream, n.wanted, n.source, n.startsAt = Following, true, "", "", nil, w.now+w.upTo(w.weather.start)
+		}
+		n.term = t.Term
+		w.wantUpstream(n, t.Upstream)
 	}
 }
 
@@ -363,268 +525,330 @@ func (w *world) stop(n *node) {
 	if n.role == Leading {
 		w.say("%s stops to lead term %d", n.name, n.term)
 	}
-	n.role, n.upstream, n.waiting, n.reload = Stopped, "", nil, nil
+	n.role, n.waiting, n.syncs, n.senders, n.open = Stopped, nil, nil, nil, false
+	n.upstream, n.wanted, n.source = "", "", nil
+	if n.sealing > 0 {
+		n.cutFor, n.sealing = max(n.cutFor, n.sealing), 0
+	}
 }
 
 // lead makes n's server take writes: on a new timeline if it was a standby's.
 func (w *world) lead(n *node, term uint64) {
-	missing := []int{}
-	for id := range w.acked {
-		if !slices.ContainsFunc(n.wal, func(e entry) bool { return e.id == id }) {
+	w.takeovers++
+	w.say("%s leads term %d from %d", n.name, term, len(n.wal))
+	if w.settings.Mode != Async && term >= w.leads { // else it does not know yet that its reign is over
+		w.checkAcked(n, term)
+	}
+	if n.standby {
+		n.standby = false
+		w.ids++
+		mark := entry{timeline: max(w.lease.Record.Timeline, n.wal[len(n.wal)-1].timeline) + 1, id: w.ids, mark: true}
+		n.wal = append(slices.Clip(n.wal), mark)
+	}
+	w.stop(n)
+	n.role, n.term, n.recovered = Leading, term, len(n.wal)
+	n.startsAt = w.now + w.upTo(w.weather.start)
+	n.syncs, n.since = []Sync{{Need: n.settings.Need}}, postgres.LSN(len(n.wal)) // what it starts with
+	if n.settings.Mode == Async {
+		n.syncs[0] = Sync{}
+	}
+	if term >= w.leads {
+		w.leader, w.leads = slices.Clip(n.wal), term
+	}
+}
+
+func (w *world) checkAcked(n *node, term uint64) {
+	var missing []int
+	for id, place := range w.acked {
+		if !has(n.wal, id, place) {
 			missing = append(missing, id)
 		}
 	}
-	w.takeovers++
-	w.say("%s leads term %d from %d", n.name, term, len(n.wal))
-	if len(missing) > 0 && w.settings.Mode != Async {
+	if len(missing) > 0 {
 		slices.Sort(missing)
 		w.fail("%s takes over in term %d without acknowledged commits %v", n.name, term, missing)
 	}
-	if w.settings.Mode == Async {
-		w.acked = map[int]uint64{} // what is lost is lost
-	}
-	last := uint32(0)
-	for _, other := range w.nodes {
-		last = max(last, other.wal[len(other.wal)-1].timeline)
-	}
-	n.wal = append(slices.Clone(n.wal), entry{timeline: last + 1})
-	n.role, n.term, n.upstream, n.waiting, n.reload = Leading, term, "", nil, nil
-	n.sync = Sync{Need: w.settings.Need} // what it starts with
-	if w.settings.Mode == Async {
-		n.sync = Sync{}
-	}
-	n.since = postgres.LSN(len(n.wal))
 }
 
-func (w *world) setSync(n *node, want Sync) {
-	current := n.sync
-	if n.reload != nil {
-		current = n.reload.to
+func has(wal []entry, id, place int) bool { return place <= len(wal) && wal[place-1].id == id }
+
+// openServer lets clients in, who see all that there is.
+func (w *world) openServer(n *node) {
+	n.open = true
+	w.say("%s opens", n.name)
+	for i, e := range n.wal[:n.recovered] {
+		if w.settings.Mode != Async && !e.mark {
+			w.tell(n, e.id, i+1)
+		}
 	}
-	if !current.equal(want) {
-		n.reload = &reload{to: want, done: w.now + time.Duration(w.r.Int64N(int64(3*time.Second)))}
+}
+
+// tell makes a commit known to clients: it may not be lost any more.
+func (w *world) tell(n *node, id, place int) {
+	if n.term < w.forgiven {
+		return
+	}
+	w.acked[id] = place
+	if w.settings.Mode != Async && n.term < w.leads && !has(w.leader, id, place) {
+		w.fail("%s acknowledges %d in term %d, which term %d lacks", n.name, id, n.term, w.leads)
+	}
+}
+
+func (w *world) wantUpstream(n *node, upstream string) {
+	if n.wanted != upstream {
+		n.wanted, n.changesAt = upstream, w.now+w.upTo(w.weather.reload)
+	}
+}
+
+// changeUpstream is when a standby's receiver is cut, or comes up elsewhere.
+func (w *world) changeUpstream(n *node) {
+	if n.changesAt > w.now {
+		return
+	}
+	if n.upstream != n.wanted {
+		n.upstream, n.source = n.wanted, nil
+	}
+	if n.sealing > 0 && n.upstream == "" {
+		n.cutFor = max(n.cutFor, n.sealing)
+	}
+	n.sealing = 0
+}
+
+// stream brings some WAL to n.
+func (w *world) stream(n *node) {
+	if n.role != Following || n.upstream == "" || !w.serves(n) {
+		n.source = nil
+		return
+	}
+	if n.source == nil {
+		w.connect(n)
+	}
+	p := n.source
+	if p == nil || !w.leadsNow(p) || !w.reach(n, p) || !w.reach(p, n) {
+		if p != nil && p.runs() {
+			n.source = nil
+		}
+		return
+	}
+	s := p.sender(n)
+	if s == nil {
+		n.source = nil // the server has another life
+		return
+	}
+	if !w.chance(w.weather.flow) {
+		return
+	}
+	n.wal = p.wal[: len(n.wal)+w.r.IntN(len(p.wal)-len(n.wal)+1) : len(p.wal)]
+	n.wal = n.wal[:len(n.wal):len(n.wal)]
+	s.flushed = len(n.wal)
+	w.acknowledge(p)
+}
+
+func (p *node) sender(n *node) *sender {
+	for _, s := range p.senders {
+		if s.node == n && !s.gone && s.member.DataID == n.data {
+			return s
+		}
+	}
+	return nil
+}
+
+// connect makes n a standby of who has its upstream's name.
+func (w *world) connect(n *node) {
+	p := w.node(n.upstream)
+	if p == nil || p == n || !w.leadsNow(p) || !w.reach(n, p) || !w.reach(p, n) || !isPrefix(n.wal, p.wal) {
+		return
+	}
+	for _, s := range p.senders {
+		s.gone = s.gone || s.node == n
+	}
+	n.source = p
+	p.senders = append(p.senders, &sender{node: n, member: Member{Instance: n.name, DataID: n.data}, flushed: len(n.wal)})
+}
+
+func isPrefix(a, b []entry) bool { return len(a) <= len(b) && a[len(a)-1].id == b[len(a)-1].id }
+
+// dropSenders ends walsenders some time after their connection.
+func (w *world) dropSenders(p *node) {
+	p.senders = slices.DeleteFunc(p.senders, func(s *sender) bool {
+		return (s.gone || s.node.source != p || !s.node.runs()) && w.chance(w.weather.timeout)
+	})
+}
+
+// copyData lets n rejoin: data that has gone another way than the reign's is
+// cloned, which makes it other data. The same goes for a volume without any.
+func (w *world) copyData(n *node) {
+	if n.seen == nil || n.seen.Holder.IsZero() || n.seen.Record.Term < n.sealed || n.role == Leading || n.seen.Holder == n.state.Me {
+		return
+	}
+	p := w.node(n.seen.Holder.Instance)
+	switch {
+	case p == nil || p == n || !w.leadsNow(p) || !w.reach(n, p):
+		n.cloning = 0
+	case n.data == "" && n.cloning != 0 && n.cloning <= w.now:
+		n.data, n.wal, n.standby, n.cloning = w.newID(), slices.Clip(p.wal[:len(p.wal)-w.r.IntN(min(len(p.wal), 5))]), true, 0
+		w.say("%s has cloned %s: data %s, WAL to %d of %d", n.name, p.name, n.data, len(n.wal), len(p.wal))
+	case n.data == "" && n.cloning == 0:
+		n.cloning = w.now + w.upTo(w.weather.start)
+	case n.data != "" && !isPrefix(n.wal, p.wal) && w.seenReign(n, p):
+		w.stop(n)
+		w.say("%s has gone another way than %s: data %s goes", n.name, p.name, n.data)
+		n.data, n.wal = "", nil
+	}
+}
+
+// seenReign says whether p's server is that of the reign that n has seen.
+func (w *world) seenReign(n, p *node) bool { return p.data == n.seen.Record.HolderDataID }
+
+// setSync begins to bring a new value into all processes.
+func (w *world) setSync(n *node, want Sync) {
+	if current := n.syncs[len(n.syncs)-1]; !current.equal(want) {
+		n.syncs = append(n.syncs, want)
+		n.settled = w.now + w.upTo(w.weather.reload)
 		w.say("%s lets %d of %v acknowledge", n.name, want.Need, want.Standbys)
 	}
 }
 
 // finishReload is when every process has the new value.
 func (w *world) finishReload(n *node) {
-	if n.reload != nil && n.serves() && n.reload.done <= w.now {
-		n.sync, n.since, n.reload = n.reload.to, postgres.LSN(len(n.wal)), nil
+	if len(n.syncs) > 1 && w.leadsNow(n) && n.settled <= w.now {
+		n.syncs, n.since = n.syncs[len(n.syncs)-1:], postgres.LSN(len(n.wal))
+		w.say("%s: so it is in every process", n.name)
 		w.acknowledge(n)
 	}
 }
 
-// followUpstream lets n rejoin: data that has gone another way is rewound or
-// cloned, which makes it other data.
-func (w *world) followUpstream(n *node) {
-	if !n.serves() || n.role != Following || n.upstream == "" || n.stuck {
-		return
-	}
-	p := w.node(n.upstream)
-	if !p.serves() || p.role != Leading || p.term != n.term || !w.reach(n, p) || isPrefix(n.wal, p.wal) || !w.chance(30) {
-		return
-	}
-	n.data, n.wal = w.newID(), slices.Clone(p.wal[:1+w.r.IntN(len(p.wal))])
-	w.say("%s is rewound or cloned from %s: data %s, WAL to %d of %d", n.name, p.name, n.data, len(n.wal), len(p.wal))
-}
-
-// stream brings some WAL to n.
-func (w *world) stream(n *node) {
-	if n.role != Following || n.upstream == "" {
-		return
-	}
-	p := w.node(n.upstream)
-	if !w.streams(n, p) || !w.chance(80) {
-		return
-	}
-	n.wal = slices.Clone(p.wal[:len(n.wal)+w.r.IntN(len(p.wal)-len(n.wal)+1)])
-	w.acknowledge(p)
-}
-
-// commit is what a client does on a primary that it reaches.
+// commit is what clients do on a primary that they reach.
 func (w *world) commit(n *node) {
-	if !w.chance(60) {
+	if !n.open || !w.chance(w.weather.commits) {
 		return
 	}
 	w.ids++
-	e := entry{timeline: n.wal[len(n.wal)-1].timeline, id: w.ids}
-	n.wal = append(n.wal, e)
-	n.waiting = append(n.waiting, e)
+	n.wal = append(n.wal, entry{timeline: n.wal[len(n.wal)-1].timeline, id: w.ids})
+	n.waiting = append(n.waiting, len(n.wal))
 	w.acknowledge(n)
 }
 
 // acknowledge tells clients of commits that enough standbys have flushed, by
-// the value of synchronous_standby_names that any process may have.
+// any value of synchronous_standby_names that a process may have. An instance
+// counts once: its replication slot lets it in once.
 func (w *world) acknowledge(n *node) {
-	if !n.serves() {
+	if len(n.waiting) == 0 {
 		return
 	}
-	values := []Sync{n.sync}
-	if n.reload != nil {
-		values = append(values, n.reload.to)
+	flushed := 0
+	for _, value := range n.syncs {
+		flushed = max(flushed, n.flushedBy(value))
 	}
-	n.waiting = slices.DeleteFunc(n.waiting, func(e entry) bool {
-		position := slices.Index(n.wal, e) + 1
-		for _, value := range values {
-			if w.flushedBy(n, value, position) {
-				w.acked[e.id] = n.term
-				w.commits++
-				if n.term < w.newest && w.settings.Mode == Async {
-					w.fail("%s acknowledges in term %d after term %d", n.name, n.term, w.newest)
-				}
-				w.newest = max(w.newest, n.term)
-				return true
-			}
+	done := 0
+	for _, place := range n.waiting {
+		if place > flushed {
+			break
 		}
-		return false
-	})
+		done++
+		w.commits++
+		w.tell(n, n.wal[place-1].id, place)
+		if n.term < w.newest && w.settings.Mode == Async {
+			w.fail("%s acknowledges in term %d after term %d", n.name, n.term, w.newest)
+		}
+		w.newest = max(w.newest, n.term)
+	}
+	n.waiting = n.waiting[done:]
 }
 
-func (w *world) flushedBy(p *node, value Sync, position int) bool {
-	flushed := 0
-	for _, m := range value.Standbys {
-		n := w.node(m.Instance)
-		if w.streams(n, p) && n.data == m.DataID && len(n.wal) >= position {
-			flushed++
-		}
+// flushedBy is up to where so many standbys have flushed as a value wants.
+func (n *node) flushedBy(value Sync) int {
+	if value.Need == 0 {
+		return len(n.wal)
 	}
-	return flushed >= value.Need
+	var flushed []int
+	for _, m := range value.Standbys {
+		most := 0
+		for _, s := range n.senders {
+			if s.member == m {
+				most = max(most, s.flushed)
+			}
+		}
+		flushed = append(flushed, most)
+	}
+	if len(flushed) < value.Need {
+		return 0
+	}
+	slices.Sort(flushed)
+	return flushed[len(flushed)-value.Need]
 }
 
 // checkOverlap is the invariant of tendMembers, as the world sees it.
 func (w *world) checkOverlap() {
-	p := slices.IndexFunc(w.nodes, func(n *node) bool {
-		return n.role == Leading && n.up && n.term == w.lease.Record.Term && n.name == w.lease.Holder.Instance
-	})
 	members := w.lease.Record.Members
-	if p < 0 || len(members) == 0 || w.settings.Mode == Async {
+	if len(members) == 0 || w.settings.Mode == Async {
 		return
 	}
-	values := []Sync{w.nodes[p].sync}
-	if reload := w.nodes[p].reload; reload != nil {
-		values = append(values, reload.to)
-	}
-	for _, value := range values {
-		outside := 0
-		for _, m := range value.Standbys {
-			if !slices.Contains(members, m) {
-				outside++
-			}
-		}
-		if w.lease.Record.Votes <= len(members)-max(0, value.Need-outside) {
-			w.fail("%d of %v may acknowledge while %d of %v elect", value.Need, value.Standbys, w.lease.Record.Votes, members)
-		}
-	}
-}
-
-// strike lets something go wrong, or right again.
-func (w *world) strike() {
-	n := w.nodes[w.r.IntN(len(w.nodes))]
-	if !w.chance(6) {
-		return
-	}
-	flip := func(what string, flag *bool) {
-		*flag = !*flag
-		w.say("%s: %s is %v", n.name, what, *flag)
-	}
-	fault := w.r.IntN(12)
-	if w.settings.Mode == Async && (fault == 3 || fault == 6) {
-		return // a server that thaws, or has lost its agent, may acknowledge late
-	}
-	switch fault {
-	case 0, 1:
-		if n.up {
-			w.crash(n)
-		} else {
-			w.start(n)
-		}
-	case 2:
-		if n.up {
-			w.crash(n)
-			w.start(n)
-		}
-	case 3:
-		flip("frozen", &n.frozen)
-	case 4:
-		flip("cut off from the API", &n.apart)
-	case 5:
-		flip("cut off from the others", &n.alone)
-	case 6:
-		flip("agent stuck", &n.stuck)
-	case 7:
-		if w.lease.Record.HolderDataID != n.data && n.role != Leading {
-			w.loseVolume(n)
-		}
-	default: // more often right than wrong
-		n.frozen, n.apart, n.alone, n.stuck = false, false, false, false
-		if !n.up {
-			w.start(n)
-		}
-	}
-}
-
-func (w *world) crash(n *node) {
-	w.say("%s crashes", n.name)
-	w.stop(n)
-	n.up = false
-}
-
-// start is a new life of the pod: of the agent's state only the volume's is left.
-func (w *world) start(n *node) {
-	n.up, n.frozen, n.stuck = true, false, false
-	n.state = &State{Me: w.holder(n), Sealed: n.sealed}
-	n.seen, n.outcomes, n.inbox, n.cut = nil, nil, nil, 0
-	w.messages = slices.DeleteFunc(w.messages, func(m message) bool { return m.to == n.name })
-	w.say("%s starts", n.name)
-}
-
-func (w *world) loseVolume(n *node) {
-	w.say("%s loses its volume", n.name)
-	w.stop(n)
-	n.sealed, n.data, n.wal = 0, w.newID(), []entry{{timeline: 1}}
-	w.start(n)
-}
-
-// heal ends all faults.
-func (w *world) heal() {
-	w.faults = false
-	for _, n := range w.nodes {
-		n.frozen, n.apart, n.alone, n.stuck = false, false, false, false
-		if !n.up {
-			w.start(n)
-		}
-	}
-	w.say("the faults end")
-}
-
-// isWell says whether one leads, all stream and commits are acknowledged.
-func (w *world) isWell(commitsBefore int) bool {
-	leaders, streaming := 0, 0
 	for _, p := range w.nodes {
-		if p.role != Leading {
+		if p.role != Leading || !p.up || p.state.Me != w.lease.Holder {
 			continue
 		}
-		leaders++
-		for _, n := range w.nodes {
-			if w.streams(n, p) {
-				streaming++
+		for _, value := range p.syncs {
+			if len(value.Standbys) < value.Need {
+				continue // nothing is acknowledged
+			}
+			outside := 0
+			for _, m := range value.Standbys {
+				if !slices.Contains(members, m) {
+					outside++
+				}
+			}
+			if w.lease.Record.Votes <= len(members)-max(0, value.Need-outside) {
+				w.fail("%d of %v may acknowledge while %d of %v elect", value.Need, value.Standbys, w.lease.Record.Votes, members)
 			}
 		}
 	}
-	return leaders == 1 && streaming == len(w.nodes)-1 && w.commits > commitsBefore
+}
+
+// wellness says what is missing for all to be well: one leads, all who are there
+// stream, and commits are acknowledged.
+func (w *world) wellness(commitsBefore int) string {
+	var leader *node
+	there, streaming := 0, 0
+	for _, n := range w.nodes {
+		if n.gone {
+			continue
+		}
+		there++
+		if w.leadsNow(n) {
+			if leader != nil {
+				return "two lead"
+			}
+			leader = n
+		}
+	}
+	if leader == nil {
+		return "nobody leads"
+	}
+	for _, n := range w.nodes {
+		if n.source == leader && leader.sender(n) != nil && !n.gone {
+			streaming++
+		}
+	}
+	switch {
+	case streaming < there-1:
+		return fmt.Sprintf("%d of %d stream", streaming, there-1)
+	case w.commits <= commitsBefore:
+		return "commits wait"
+	}
+	return ""
 }
 
 func (w *world) describe() string {
 	var b strings.Builder
-	for _, line := range w.trace[max(0, len(w.trace)-traceLines):] {
+	for _, line := range w.trace[max(0, len(w.trace)-*traceLines):] {
 		b.WriteString(line + "\n")
 	}
-	fmt.Fprintf(&b, "Lease: holder %v, record %v\n", w.lease.Holder, w.lease.Record)
+	fmt.Fprintf(&b, "weather %+v\nLease: holder %v, record %v\n", w.weather, w.lease.Holder, w.lease.Record)
 	for _, n := range w.nodes {
-		fmt.Fprintf(&b, "%s: up %v frozen %v apart %v alone %v stuck %v, data %s, WAL %d, sealed %d, %s term %d upstream %q, sync %v\n",
-			n.name, n.up, n.frozen, n.apart, n.alone, n.stuck, n.data, len(n.wal), n.sealed, n.role, n.term, n.upstream, n.sync)
+		fmt.Fprintf(&b, "%s: up %v gone %v ghost %v frozen %v stuck %v apart %v, data %q, WAL %d, sealed %d, %s term %d open %v upstream %q, sync %v, reigns %v\n",
+			n.name, n.up, n.gone, n.ghost, n.frozen, n.stuck, n.apart, n.data, len(n.wal), n.sealed, n.role, n.term, n.open, n.upstream, n.syncs, n.state.Reigns())
 	}
-	fmt.Fprintf(&b, "%d acknowledged\n", len(slices.Collect(maps.Keys(w.acked))))
+	fmt.Fprintf(&b, "%d acknowledged\n", len(w.acked))
 	return b.String()
 }
