@@ -160,7 +160,9 @@ func (e *elector) read() {
 // write writes the Lease once, if it still has the version that the core knows.
 func (e *elector) write(w election.Write, duration time.Duration) {
 	known := e.view.knownLease()
-	done := func(result election.Written) { e.inbox.put(func() { e.inbox.written = &result }) }
+	done := func(result election.Written) {
+		e.inbox.put(func() { e.inbox.written, e.inbox.writtenAt = &result, time.Now() })
+	}
 	if known.Object == nil || known.Version != w.Version {
 		go done(election.Written{Outcome: election.Refused})
 		return

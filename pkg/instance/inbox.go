@@ -19,7 +19,10 @@ type inbox struct {
 	votes    []election.Vote
 	promises []election.Promise
 	written  *election.Written
-	sealed   uint64
+	// writtenAt is when the last outcome of a write was known: an earlier read is
+	// not fresh any more.
+	writtenAt time.Time
+	sealed    uint64
 	// readBegan is when the read of the Lease began that is under way, and
 	// fresh when the last one began that has succeeded since the last look.
 	readBegan, fresh time.Time
@@ -74,7 +77,7 @@ func (b *inbox) wantsRead() bool {
 func (b *inbox) moveInto(in *election.Input, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	in.Fresh = !b.fresh.IsZero()
+	in.Fresh = b.fresh.After(b.writtenAt)
 	if in.Fresh {
 		for _, q := range b.requests {
 			if !q.shown && q.came.Before(b.fresh) {

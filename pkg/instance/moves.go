@@ -149,7 +149,7 @@ func (a *Agent) openUp(ctx context.Context) error {
 func (a *Agent) startPrimary(ctx context.Context, open bool) error {
 	a.status.enter(instanceapi.PhaseStarting, "")
 	a.replication.beginWith(a.electionSettings())
-	if err := removeFile(a.volume.standby()); err != nil {
+	if err := errors.Join(a.remember(), removeFile(a.volume.standby())); err != nil {
 		return err
 	}
 	launch := a.launchPrimary
@@ -176,7 +176,7 @@ func (a *Agent) reignOver(ctx context.Context, open bool) error {
 	if !open {
 		hba = postgres.RenderReplicationHBA()
 	}
-	if err := errors.Join(a.config.installHBA(hba), a.installInstance(upstream{})); err != nil {
+	if err := errors.Join(a.remember(), a.config.installHBA(hba), a.installInstance(upstream{})); err != nil {
 		return err
 	}
 	if err := a.reload(ctx); err != nil {

@@ -84,11 +84,11 @@ func (a *Agent) elect() election.Target {
 	}
 	if now.Role == instanceapi.RolePrimary && now.Reigning {
 		if seen := a.replication.primary(); seen != nil {
-			primary := seen.Primary
-			in.Primary = &primary
-			a.askAbsent(primary.Standbys)
+			in.Primary = seen
+			a.askAbsent(seen.Standbys)
 		}
 	} else if a.job == nil {
+		a.giveUpResigning()
 		in.Resign = a.resign
 	}
 	out := a.elector.step(a.electionSettings(), in)
@@ -98,6 +98,9 @@ func (a *Agent) elect() election.Target {
 	if out.Target.Role == election.Leading {
 		a.lead(out.Target.Term)
 		return out.Target
+	}
+	if a.elector.state.Reigns() {
+		return out.Target // it is on its way out
 	}
 	a.resign, a.downSince = nil, time.Time{}
 	switch {
@@ -157,11 +160,11 @@ func (a *Agent) carryOut(ctx context.Context, target election.Target, d decision
 func (a *Agent) hideData() { a.shown.data = election.Data{} }
 
 func (a *Agent) reignOn(ctx context.Context, now running, target election.Target) {
-	open := target.Open && a.electionSettings().Mode == election.Async
+	// Where commits wait for standbys, clients come in when the core says so.
+	open := a.electionSettings().Mode == election.Async
 	switch {
 	case a.resign != nil:
-		a.takeBackIfStuck()
-		return
+		return // the Lease is released in a moment
 	case now.Role == instanceapi.RoleReplica:
 		a.start(ctx, "promote", func(ctx context.Context) error { return a.promote(ctx, open) })
 		return
@@ -178,9 +181,12 @@ func (a *Agent) reignOn(ctx context.Context, now running, target election.Target
 		a.start(ctx, "serve", func(ctx context.Context) error { return a.startPrimary(ctx, open) })
 	case !now.Reigning:
 		a.start(ctx, "reign", func(ctx context.Context) error { return a.reignOver(ctx, open) })
-	case !now.Open && target.Open && a.hasCaughtUp():
+	case !now.Open && target.Open:
 		a.start(ctx, "open", a.open)
 	default:
+		if !now.Open {
+			a.status.enter(instanceapi.PhaseStarting, "closed to clients until the standbys that a commit needs have caught up")
+		}
 		if to := a.wantedSwitchover(now); to != "" {
 			a.start(ctx, "switchover", func(ctx context.Context) error { return a.switchover(ctx, to) })
 			return
@@ -189,21 +195,10 @@ func (a *Agent) reignOn(ctx context.Context, now running, target election.Target
 	}
 }
 
-// hasCaughtUp says whether as many standbys as a commit needs have what this
-// primary began with: until then clients could see what may not last.
-func (a *Agent) hasCaughtUp() bool {
-	seen := a.replication.primary()
-	if seen == nil || !seen.CaughtUp {
-		a.status.enter(instanceapi.PhaseStarting, "closed to clients until the standbys that a commit needs have caught up")
-		return false
-	}
-	return true
-}
-
-// takeBackIfStuck gives up resigning when the Lease can't be written.
-func (a *Agent) takeBackIfStuck() {
+// giveUpResigning goes on as the primary when the Lease can't be written.
+func (a *Agent) giveUpResigning() {
 	const longest = 5 * time.Second
-	if time.Since(a.resignAt) > longest {
+	if a.resign != nil && time.Since(a.resignAt) > longest {
 		a.log.Warn("the Lease could not be released; going on as the primary")
 		a.resign = nil
 	}

@@ -16,6 +16,9 @@ func (a *Agent) promote(ctx context.Context, open bool) error {
 	began := time.Now()
 	a.status.enter(instanceapi.PhasePromoting, "")
 	a.replication.beginWith(a.electionSettings())
+	if err := a.remember(); err != nil {
+		return err
+	}
 	if err := a.server.waitReady(ctx); err != nil {
 		return err
 	}

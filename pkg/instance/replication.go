@@ -57,20 +57,12 @@ type replication struct {
 	// installed is what the configuration on disk says.
 	installed election.Sync
 	// seen is what the core is told; nil while there is no primary to look at.
-	seen *primarySeen
+	seen *election.Primary
 
 	// The rest is the goroutine's.
 	change syncChange
 	// startEnd is the end of WAL when the server was first seen writing.
 	startEnd postgres.LSN
-}
-
-// primarySeen is what a look at a primary shows.
-type primarySeen struct {
-	election.Primary
-	// CaughtUp is true once as many standbys as a commit needs have what the
-	// server began with.
-	CaughtUp bool
 }
 
 // syncChange is how far a change of S has come.
@@ -103,7 +95,7 @@ func (r *replication) ask(want *election.Sync) {
 }
 
 // primary is what the core is told; nil while no server writes.
-func (r *replication) primary() *primarySeen {
+func (r *replication) primary() *election.Primary {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.seen
@@ -233,9 +225,8 @@ func (r *replication) forget() {
 // tell hands on what was seen.
 func (r *replication) tell(end postgres.LSN, timeline uint32, rows []walsender) {
 	c := r.change
-	seen := &primarySeen{Primary: election.Primary{End: end, Timeline: timeline,
-		Sync: election.Sync{Need: c.applied.Need, Standbys: slices.Clone(c.applied.Standbys)}, SyncDone: c.done, SyncSince: c.since}}
-	caughtUp := 0
+	seen := &election.Primary{End: end, Timeline: timeline, Recovered: r.startEnd,
+		Sync: election.Sync{Need: c.applied.Need, Standbys: slices.Clone(c.applied.Standbys)}, SyncDone: c.done, SyncSince: c.since}
 	for _, w := range newestOfEach(rows) {
 		instance, dataID := postgres.ParseStandbyName(w.name)
 		if dataID == "" || w.state != "streaming" {
@@ -243,17 +234,13 @@ func (r *replication) tell(end postgres.LSN, timeline uint32, rows []walsender) 
 		}
 		standby := election.Standby{Member: election.Member{Instance: instance, DataID: dataID}, Flushed: w.flushed, Address: w.address}
 		seen.Standbys = append(seen.Standbys, standby)
-		if slices.Contains(c.applied.Standbys, standby.Member) && w.flushed >= r.startEnd {
-			caughtUp++
-		}
 	}
-	seen.CaughtUp = caughtUp >= c.applied.Need
 	r.mu.Lock()
 	before := r.seen
 	r.seen = seen
 	r.mu.Unlock()
-	if before == nil || before.SyncDone != seen.SyncDone || before.CaughtUp != seen.CaughtUp || len(before.Standbys) != len(seen.Standbys) ||
-		!seen.SyncDone {
+	if before == nil || before.SyncDone != seen.SyncDone || len(before.Standbys) != len(seen.Standbys) ||
+		!seen.SyncDone || r.agent.isPreparing() {
 		r.agent.wakeUp()
 	}
 }
