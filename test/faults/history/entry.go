@@ -59,3 +59,13 @@ func (i Instant) Sub(o Instant) time.Duration { return time.Duration(i - o) }
 
 // Add is the instant d after i.
 func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
+
+// Status is how a ledger fares.
+type Status struct {
+	// Acked counts each client's acknowledgements after the instant asked about.
+	Acked map[string]int `json:"acked"`
+	// Idle is true while the idle session is open.
+	Idle bool `json:"idle"`
+	// LastError is of the last try that failed.
+	LastError string `json:"lastError,omitempty"`
+}

@@ -1,0 +1,83 @@
+package faults
+
+import (
+	"slices"
+	"time"
+)
+
+// Kind is a kind of fault.
+type Kind struct {
+	Name string
+	// Hold is how long it lasts in the fixed list. Zero: it is over at once.
+	Hold time.Duration
+	// Fixed means that it lasts as long in random rounds, too.
+	Fixed bool
+	// OnDemand leaves it out unless it is asked for by name.
+	OnDemand bool
+	// Realm is what it strikes. Faults of two realms may come together; empty: it
+	// comes alone.
+	Realm Realm
+	// MayBeLate is true where, with asynchronous commits, an old primary may
+	// hand out what it had answered before it was stopped.
+	MayBeLate bool
+}
+
+// Realm is the part of the world that a fault strikes.
+type Realm string
+
+// Realms in the order in which faults that come together strike: whatever needs
+// a process comes before its node stands still, and the API server goes last.
+const (
+	process   Realm = "process"
+	standby   Realm = "standby"
+	node      Realm = "node"
+	names     Realm = "names"
+	apiServer Realm = "API server"
+)
+
+var strikingOrder = []Realm{process, standby, node, names, apiServer}
+
+const (
+	second = time.Second
+	minute = time.Minute
+)
+
+// Kinds are all kinds of faults. Unless the name says otherwise they strike the
+// primary.
+var Kinds = []Kind{
+	{Name: "postmaster-kill", Realm: process},
+	{Name: "agent-kill", Realm: process},
+	{Name: "container-kill", Realm: process},
+	{Name: "pod-delete", Realm: process},
+	{Name: "pod-force-delete", Realm: process},
+	{Name: "postmaster-freeze", Realm: process, Hold: 40 * second},
+	{Name: "agent-freeze", Realm: process, Hold: 30 * second},
+	{Name: "node-cut", Realm: node, Hold: 30 * second},
+	{Name: "node-cut-with-operator", Hold: 30 * second},
+	{Name: "node-pause-15s", Realm: node, Hold: 15 * second, Fixed: true, MayBeLate: true},
+	{Name: "node-pause-60s", Realm: node, Hold: 60 * second, Fixed: true, MayBeLate: true},
+	{Name: "primary-api-cut", Realm: node, Hold: 30 * second},
+	{Name: "partition", Realm: node, Hold: 30 * second},
+	{Name: "api-stop-60s", Realm: apiServer, Hold: minute, Fixed: true},
+	{Name: "api-stop-10m", Realm: apiServer, Hold: 10 * minute, Fixed: true, OnDemand: true},
+	{Name: "dns-stop", Realm: names, Hold: 30 * second},
+	{Name: "disk-full", Hold: 40 * second},
+	{Name: "volume-delete"},
+	{Name: "operator-absent"},
+	{Name: "all-pods"},
+	{Name: "switchover"},
+	{Name: "standby-kill", Realm: standby},
+	{Name: "standby-node-cut", Realm: standby, Hold: 30 * second},
+}
+
+// pairName is the name of a round with two faults at once.
+const pairName = "two-at-once"
+
+// KindNamed is the kind with this name.
+func KindNamed(name string) (Kind, bool) {
+	i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == name })
+	if i < 0 {
+		return Kind{}, false
+	}
+	return Kinds[i], true
+}
