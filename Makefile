@@ -6,7 +6,11 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 RUN      ?= .
 SEEDS    ?= 10000
 FIRST    ?= 1
-MODE     ?= .
+MODE     ?=
+ROUNDS   ?= 0
+SEED     ?= 1
+FAULTS   ?=
+SHORT_FAULTS := postmaster-kill|agent-kill|node-cut|switchover
 LOCAL    := go -C test/localcluster run .
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
@@ -21,7 +25,7 @@ demo: ## From a bare machine to a three-instance cluster with a row in it
 	hack/demo.sh
 
 .PHONY: test
-test: lint test-unit test-api e2e ## Every test
+test: lint test-unit test-api e2e faults-short ## Every test
 
 .PHONY: build
 build: ## The operator's binary, bin/postgres-operator
@@ -33,7 +37,7 @@ test-unit: ## Tests that need no cluster
 
 .PHONY: simulate
 simulate: ## Simulate elections: SEEDS=<n> [FIRST=<seed>] [MODE=async|required-1-of-3|…]
-	hack/simulate.sh '$(SEEDS)' '$(FIRST)' '$(MODE)'
+	hack/simulate.sh '$(SEEDS)' '$(FIRST)' '$(or $(MODE),.)'
 
 .PHONY: test-api
 test-api: ## Tests on an API server without nodes; RUN=<regexp> names some
@@ -42,6 +46,14 @@ test-api: ## Tests on an API server without nodes; RUN=<regexp> names some
 .PHONY: e2e
 e2e: ## Tests on a cluster; RUN=<regexp> names some
 	hack/e2e.sh '$(RUN)'
+
+.PHONY: faults
+faults: ## Faults under load, one of each kind; ROUNDS=n SEED=s: random; MODE=async|required|preferred; FAULTS=<regexp>
+	hack/faults.sh -rounds '$(ROUNDS)' -seed '$(SEED)' -mode '$(or $(MODE),async)' -faults '$(FAULTS)'
+
+.PHONY: faults-short
+faults-short: ## A few faults under load
+	hack/faults.sh -faults '$(SHORT_FAULTS)'
 
 .PHONY: bench
 bench: ## Measure a cluster's start, and memory; prints figures

@@ -20,6 +20,9 @@ type Kind struct {
 	// MayBeLate is true where, with asynchronous commits, an old primary may
 	// hand out what it had answered before it was stopped.
 	MayBeLate bool
+	// Witnessed puts a second ledger on the primary's own node, which may see the
+	// primary when nobody else does.
+	Witnessed bool
 }
 
 // Realm is the part of the world that a fault strikes.
@@ -51,13 +54,13 @@ var Kinds = []Kind{
 	{Name: "pod-delete", Realm: process},
 	{Name: "pod-force-delete", Realm: process},
 	{Name: "postmaster-freeze", Realm: process, Hold: 40 * second},
-	{Name: "agent-freeze", Realm: process, Hold: 30 * second},
-	{Name: "node-cut", Realm: node, Hold: 30 * second},
-	{Name: "node-cut-with-operator", Hold: 30 * second},
+	{Name: "agent-freeze", Realm: process, Hold: 30 * second, Witnessed: true},
+	{Name: "node-cut", Realm: node, Hold: 30 * second, Witnessed: true},
+	{Name: "node-cut-with-operator", Hold: 30 * second, Witnessed: true},
 	{Name: "node-pause-15s", Realm: node, Hold: 15 * second, Fixed: true, MayBeLate: true},
 	{Name: "node-pause-60s", Realm: node, Hold: 60 * second, Fixed: true, MayBeLate: true},
-	{Name: "primary-api-cut", Realm: node, Hold: 30 * second},
-	{Name: "partition", Realm: node, Hold: 30 * second},
+	{Name: "primary-api-cut", Realm: node, Hold: 30 * second, Witnessed: true},
+	{Name: "partition", Realm: node, Hold: 30 * second, Witnessed: true},
 	{Name: "api-stop-60s", Realm: apiServer, Hold: minute, Fixed: true},
 	{Name: "api-stop-10m", Realm: apiServer, Hold: 10 * minute, Fixed: true, OnDemand: true},
 	{Name: "dns-stop", Realm: names, Hold: 30 * second},

@@ -48,6 +48,12 @@ func (r Round) MayBeLate() bool {
 	return slices.ContainsFunc(r.Faults, func(k Kind) bool { return k.MayBeLate })
 }
 
+// Witnessed says whether a ledger on the primary's node is of use: not where the
+// node stands still.
+func (r Round) Witnessed() bool {
+	return slices.ContainsFunc(r.Faults, func(k Kind) bool { return k.Witnessed }) && !r.MayBeLate()
+}
+
 func (r Round) String() string {
 	return fmt.Sprintf("round %d: %s, after %v, for %v", r.Number, r.Name(), r.Delay, r.Hold)
 }

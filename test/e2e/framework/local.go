@@ -36,14 +36,16 @@ const localSource = "../localcluster"
 // LocalCluster runs the local cluster's program.
 func (f *Framework) LocalCluster(args ...string) string {
 	f.T.Helper()
-	output, err := runLocal(f.ctx(), args...)
+	output, err := RunLocal(f.ctx(), args...)
 	if err != nil {
 		f.T.Fatal(err)
 	}
 	return output
 }
 
-func runLocal(ctx context.Context, args ...string) (string, error) {
+// RunLocal is LocalCluster for functions that must not end the test, and for
+// the time after it.
+func RunLocal(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"-C", localSource, "run", "."}, args...)...)
 	output, err := cmd.CombinedOutput()
 	if err != nil {
@@ -84,7 +86,7 @@ func (f *Framework) TagImage(image, name string) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for _, node := range f.Nodes() {
-			if _, err := runLocal(ctx, "node", "exec", node, "ctr", "-n", "k8s.io", "images", "rm", name); err != nil {
+			if _, err := RunLocal(ctx, "node", "exec", node, "ctr", "-n", "k8s.io", "images", "rm", name); err != nil {
 				f.T.Log(err)
 			}
 		}

@@ -1,0 +1,61 @@
+//go:build e2e
+
+package faults
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+
+	"github.com/pgop/postgres-operator/test/e2e/framework"
+)
+
+var (
+	roundsFlag = flag.Int("rounds", 0, "how many random rounds; 0: one of each kind")
+	seedFlag   = flag.Uint64("seed", 1, "of the random rounds")
+	modeFlag   = flag.String("mode", string(async), "async, required or preferred: what commits wait for")
+	faultsFlag = flag.String("faults", "", "pattern of the names of the faults; empty: all but those on demand")
+)
+
+// TestFaults runs rounds, and prints what came of them.
+func TestFaults(t *testing.T) {
+	framework.LocalOnly(t)
+	mode, err := parseMode(*modeFlag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rounds, err := schedule()
+	if err != nil {
+		t.Fatal(err)
+	}
+	replay := fmt.Sprintf("make faults ROUNDS=%d SEED=%d MODE=%s FAULTS='%s'", *roundsFlag, *seedFlag, mode, *faultsFlag)
+	fmt.Printf("%d rounds; again: %s\n", len(rounds), replay)
+	var results []Result
+	for _, plan := range rounds {
+		result := Result{Round: plan, Failed: true}
+		t.Run(fmt.Sprintf("%d/%s", plan.Number, plan.Name()), func(t *testing.T) {
+			runRound(t, plan, mode, &result)
+		})
+		results = append(results, result)
+		if t.Context().Err() != nil {
+			break
+		}
+	}
+	fmt.Printf("\n%s; again: %s\n\n%s\n", mode, replay, Table(results))
+}
+
+func schedule() ([]Round, error) {
+	if *roundsFlag == 0 {
+		return Fixed(*faultsFlag)
+	}
+	return Random(*seedFlag, *roundsFlag, *faultsFlag)
+}
+
+// Every kind can be struck.
+func TestKindsHaveStrikes(t *testing.T) {
+	for _, k := range Kinds {
+		if strikes[k.Name].hit == nil {
+			t.Errorf("%s can't be struck", k.Name)
+		}
+	}
+}
