@@ -41,6 +41,10 @@ func TestFaults(t *testing.T) {
 			break
 		}
 	}
+	// Faults may restart the operator's containers; that is no failure of a round.
+	if err := framework.CheckOperator(t.Context()); err != nil {
+		fmt.Printf("after all rounds: %v\n", err)
+	}
 	fmt.Printf("\n%s; again: %s\n\n%s\n", mode, replay, Table(results))
 }
 

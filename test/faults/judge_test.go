@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pgop/postgres-operator/test/e2e/framework"
 	"github.com/pgop/postgres-operator/test/faults/history"
 )
 
@@ -32,17 +31,42 @@ func (r *round) judge(result *Result) {
 		Watched:   []string{mainLedger + "/kept", mainLedger + "/fresh"},
 		MayLose:   r.mode == async,
 		MayBeLate: r.mode == async && r.plan.MayBeLate(),
+		Silent:    r.silence(),
 	})
 	outage := history.Outage(ours, r.struckAt, end)
 	result.Outage, result.Acked, result.Lost, result.Late = outage.Length(), verdict.Acked, len(verdict.Lost), len(verdict.Late)
 	r.note("outage %.2f s, of %s, from %.2f s after the strike", outage.Length().Seconds(), outage.Client, outage.From.Sub(r.struckAt).Seconds())
 	r.noteServers(all)
+	r.noteWitness(all)
 	for _, violation := range verdict.Violations {
 		r.t.Error(violation)
 	}
 	if r.t.Failed() {
 		r.t.Logf("tries around the outage:\n%s", around(ours, outage))
 	}
+}
+
+// silence is when the primary, cut from everybody, must not acknowledge anything,
+// not even to the witness on its own node.
+func (r *round) silence() []history.Silence {
+	if r.isolatedAt == 0 {
+		return nil
+	}
+	return []history.Silence{{Instance: r.primary.instance, From: r.isolatedAt.Add(rightToWrite), To: r.healedAt}}
+}
+
+// noteWitness says for how long the isolated primary acknowledged.
+func (r *round) noteWitness(entries []history.Entry) {
+	if r.isolatedAt == 0 {
+		return
+	}
+	var last history.Instant
+	for _, e := range entries {
+		if e.Acked && e.By.Instance == r.primary.instance && e.Done < r.healedAt {
+			last = max(last, e.Done)
+		}
+	}
+	r.note("the isolated primary acknowledged for %.2f s more; it may for %v after its last renewal", last.Sub(r.isolatedAt).Seconds(), rightToWrite)
 }
 
 // rows are those of every instance, read when all have the same or no more
@@ -147,7 +171,4 @@ func (r *round) noteRestarts() {
 		stories = []string{"none"}
 	}
 	r.note("restarts: %s", strings.Join(stories, ", "))
-	if err := framework.CheckOperator(r.t.Context()); err != nil {
-		r.note("the operator: %.400s", err)
-	}
 }

@@ -44,6 +44,10 @@ const (
 	clusterName = "shop"
 	instances   = 3
 
+	// rightToWrite is how long a primary may acknowledge after the start of its
+	// last renewal: the Lease's duration less the margin, by default.
+	rightToWrite = 7 * time.Second
+
 	// warmUp is how many acknowledgements each client has before a fault, and
 	// again after it, so that a round has at least twice as many of each.
 	warmUp = 40
@@ -73,6 +77,9 @@ type round struct {
 	// notes are proofs and other things to report.
 	notes    []string
 	struckAt history.Instant
+	// isolatedAt is when the primary was certainly out of everybody's reach, zero
+	// if it is not the fault's way; healedAt is when healing began.
+	isolatedAt, healedAt history.Instant
 }
 
 // undo takes a fault away. It may be called although the fault has not struck,
@@ -263,6 +270,7 @@ func (r *round) hold() {
 
 // heal takes all faults away.
 func (r *round) heal() {
+	r.healedAt = history.Now()
 	ctx, cancel := context.WithTimeout(r.t.Context(), undoPatience)
 	defer cancel()
 	if err := r.undoAll(ctx); err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pgop/postgres-operator/test/e2e/framework"
+	"github.com/pgop/postgres-operator/test/faults/history"
 )
 
 func cutPrimarysNode(ctx context.Context, r *round) (proof, error) { return r.cutNode(ctx, r.primary) }
@@ -25,6 +26,9 @@ func (r *round) cutNode(ctx context.Context, t target) (proof, error) {
 	r.onHeal("plug in "+t.node, localUndo("node", "heal", t.node))
 	if _, err := framework.RunLocal(ctx, "node", "cut", t.node); err != nil {
 		return nil, err
+	}
+	if t.instance == r.primary.instance {
+		r.isolatedAt = history.Now()
 	}
 	return func(ctx context.Context) (string, error) {
 		link := "/sys/class/net/pgop-n" + strings.TrimPrefix(t.node, "node-") + "/operstate"

@@ -108,6 +108,10 @@ func TestJudge(t *testing.T) {
 			[]string{"kept has 1 acknowledgements, which is too few"}, 0, 0},
 		{"a watched client that never tried", Evidence{[]Entry{a1}, same(ids(a1))}, Rules{Least: 1, Watched: []string{"kept", "fresh"}},
 			[]string{"fresh has 0 acknowledgements"}, 0, 0},
+		{"an isolated primary goes silent in time", Evidence{[]Entry{a1, a2}, same(ids(a1, a2))},
+			Rules{Silent: []Silence{{"a", at(200), at(900)}, {"b", at(0), at(900)}}}, nil, 0, 0},
+		{"an isolated primary goes on too long", Evidence{[]Entry{a1, a2}, same(ids(a1, a2))},
+			Rules{Silent: []Silence{{"a", at(150), at(900)}}}, []string{"a acknowledged 1 rows up to 50ms after it had lost its right to: kept-200"}, 0, 0},
 		{"nothing at all", Evidence{}, Rules{}, []string{"no client has tried", "no instance's rows"}, 0, 0},
 	}
 	for _, test := range tests {

@@ -28,6 +28,15 @@ type Rules struct {
 	// MayBeLate is true where an old primary's acknowledgement after a new one's
 	// is counted, and is no violation.
 	MayBeLate bool
+	// Silent are the times in which an instance must not acknowledge anything.
+	Silent []Silence
+}
+
+// Silence is a time, without its ends, in which an instance, isolated as it is,
+// has no right to acknowledge: its Lease has ended, whatever else has happened.
+type Silence struct {
+	Instance string
+	From, To Instant
 }
 
 // Verdict is the judgement of a round.
@@ -69,6 +78,12 @@ func Judge(e Evidence, r Rules) Verdict {
 	if len(v.Late) > 0 && !r.MayBeLate {
 		complain("%d rows were acknowledged by an old primary after the new one's first: %s", len(v.Late), describe(v.Late))
 	}
+	for _, s := range r.Silent {
+		if broken := during(acked, s); len(broken) > 0 {
+			complain("%s acknowledged %d rows up to %v after it had lost its right to: %s", s.Instance, len(broken),
+				broken[len(broken)-1].Done.Sub(s.From), describe(broken))
+		}
+	}
 	v.Violations = append(v.Violations, unlike(e.Rows)...)
 	return v
 }
@@ -109,6 +124,17 @@ func late(acked []Entry) []Entry {
 		newest = max(newest, e.By.Timeline)
 	}
 	return wrong
+}
+
+// during are the instance's acknowledgements in a time of silence.
+func during(acked []Entry, s Silence) []Entry {
+	var broken []Entry
+	for _, e := range acked {
+		if e.By.Instance == s.Instance && e.Done > s.From && e.Done < s.To {
+			broken = append(broken, e)
+		}
+	}
+	return broken
 }
 
 // unlike says which instances have other rows than the first, or a row twice.
