@@ -101,9 +101,11 @@ type target struct {
 // judges what the ledgers say.
 func runRound(t *testing.T, plan Round, m mode, result *Result) {
 	fmt.Printf("%s %v\n", time.Now().Format(time.TimeOnly), plan)
-	r := &round{t: t, f: framework.New(t), plan: plan, mode: m}
+	r := &round{t: t, plan: plan, mode: m}
+	t.Cleanup(func() { result.Failed = t.Failed() }) // the last thing
+	t.Cleanup(r.awaitGone)
+	r.f = framework.New(t)
 	t.Cleanup(r.cleanUp)
-	t.Cleanup(func() { result.Failed = t.Failed() })
 	r.startCluster()
 	r.prepare()
 	r.aim()
@@ -119,8 +121,7 @@ func runRound(t *testing.T, plan Round, m mode, result *Result) {
 	r.report(result)
 }
 
-// cleanUp heals what the round has not healed, and waits for its namespace to
-// go, so that its end does not weigh on the next round.
+// cleanUp heals what the round has not healed.
 func (r *round) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), undoPatience)
 	defer cancel()
@@ -129,6 +130,26 @@ func (r *round) cleanUp() {
 	}
 	if err := r.undoAll(ctx); err != nil {
 		r.t.Errorf("heal: %v", err)
+	}
+}
+
+// awaitGone waits for the pods of the round to go with their namespace, so that
+// their end does not weigh on the next round.
+func (r *round) awaitGone() {
+	if r.f == nil || r.t.Failed() {
+		return // the namespace may stay
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		pods, err := r.f.Kube.CoreV1().Pods(r.f.Namespace).List(ctx, metav1.ListOptions{})
+		if err == nil && len(pods.Items) == 0 {
+			return
+		}
+		if framework.Sleep(ctx, time.Second) != nil {
+			r.t.Logf("the round's pods are still going")
+			return
+		}
 	}
 }
 
