@@ -18,8 +18,9 @@ import (
 	"github.com/pgop/postgres-operator/test/e2e/framework"
 )
 
-// full is what may be left on a volume that counts as full: less than a page.
-const full = 8192
+// full is what may be left, in bytes, on a volume that counts as full: too little
+// for a file of any use, and more than what the file system never gives.
+const full = 64 << 10
 
 // fillDisk fills the primary's volume and keeps it full: what WAL frees is taken
 // again. Switching WAL makes the server need new files soon.
