@@ -3,9 +3,16 @@
 package faults
 
 import (
+	"context"
 	"flag"
 	"fmt"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pgop/postgres-operator/test/e2e/framework"
 )
@@ -28,6 +35,7 @@ func TestFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	healWhenStopped()
 	replay := fmt.Sprintf("make faults ROUNDS=%d SEED=%d MODE=%s FAULTS='%s'", *roundsFlag, *seedFlag, mode, *faultsFlag)
 	fmt.Printf("%d rounds; again: %s\n", len(rounds), replay)
 	var results []Result
@@ -46,6 +54,32 @@ func TestFaults(t *testing.T) {
 		fmt.Printf("after all rounds: %v\n", err)
 	}
 	fmt.Printf("\n%s; again: %s\n\n%s\n", mode, replay, Table(results))
+}
+
+// underWay is the round that has begun last.
+var underWay atomic.Pointer[round]
+
+// healWhenStopped heals the round under way when the suite is interrupted: the
+// test's own clean-up does not run then. What is only the local cluster's, the
+// next run's `make cluster-up` would heal; the operator's Deployment it would not.
+func healWhenStopped() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		s := <-signals
+		fmt.Printf("%v: healing\n", s)
+		if r := underWay.Load(); r != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), undoPatience)
+			defer cancel()
+			if err := r.undoAll(ctx); err != nil {
+				fmt.Println("heal:", err)
+			}
+			if err := r.f.Kube.CoreV1().Namespaces().Delete(ctx, r.f.Namespace, metav1.DeleteOptions{}); err != nil {
+				fmt.Println(err)
+			}
+		}
+		os.Exit(1)
+	}()
 }
 
 func schedule() ([]Round, error) {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,6 +74,7 @@ type round struct {
 
 	ledgers []*ledger
 	lease   *leaseWatch
+	undosMu sync.Mutex
 	undos   []undo
 	// notes are proofs and other things to report.
 	notes    []string
@@ -106,6 +108,7 @@ func runRound(t *testing.T, plan Round, m mode, result *Result) {
 	t.Cleanup(r.awaitGone)
 	r.f = framework.New(t)
 	t.Cleanup(r.cleanUp)
+	underWay.Store(r)
 	r.startCluster()
 	r.prepare()
 	r.aim()
@@ -155,11 +158,15 @@ func (r *round) awaitGone() {
 
 // onHeal registers what takes a fault away; it comes before the fault.
 func (r *round) onHeal(what string, do func(context.Context) error) {
+	r.undosMu.Lock()
+	defer r.undosMu.Unlock()
 	r.undos = append(r.undos, undo{what: what, do: do})
 }
 
 // undoAll takes faults away, the last first, each until it has worked once.
 func (r *round) undoAll(ctx context.Context) error {
+	r.undosMu.Lock()
+	defer r.undosMu.Unlock()
 	var errs []error
 	for i := len(r.undos) - 1; i >= 0; i-- {
 		u := &r.undos[i]
