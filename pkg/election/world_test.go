@@ -548,9 +548,9 @@ func (w *world) lead(n *node, term uint64) {
 	w.stop(n)
 	n.role, n.term, n.recovered = Leading, term, len(n.wal)
 	n.startsAt = w.now + w.upTo(w.weather.start)
-	n.syncs, n.since = []Sync{{Need: n.settings.Need}}, postgres.LSN(len(n.wal)) // what it starts with
-	if n.settings.Mode == Async {
-		n.syncs[0] = Sync{}
+	n.syncs, n.since = []Sync{{}}, postgres.LSN(len(n.wal))
+	if n.settings.Mode != Async { // commits wait a moment after the start, not before
+		n.syncs, n.settled = append(n.syncs, Sync{Need: n.settings.Need}), n.startsAt+w.upTo(w.weather.reload)
 	}
 	if term >= w.leads {
 		w.leader, w.leads = slices.Clip(n.wal), term
@@ -594,8 +594,10 @@ func (w *world) tell(n *node, id, place int) {
 	}
 }
 
+// wantUpstream begins to bring n's receiver elsewhere. A cut for a seal is gone
+// through with first.
 func (w *world) wantUpstream(n *node, upstream string) {
-	if n.wanted != upstream {
+	if n.wanted != upstream && (n.sealing == 0 || upstream == "") {
 		n.wanted, n.changesAt = upstream, w.now+w.upTo(w.weather.reload)
 	}
 }
@@ -789,7 +791,7 @@ func (w *world) checkOverlap() {
 			continue
 		}
 		for _, value := range p.syncs {
-			if len(value.Standbys) < value.Need {
+			if len(value.Standbys) < value.Need || !p.open {
 				continue // nothing is acknowledged
 			}
 			outside := 0
