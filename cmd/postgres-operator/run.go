@@ -195,12 +195,17 @@ func (o *operator) lookAfterClusters(ctx, stopping context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make the client of PostgresClusters: %w", err)
 	}
+	watchNodes, err := o.mayWatchNodes(ctx, kube)
+	if err != nil {
+		return err
+	}
 	c, err := controller.New(controller.Config{
 		Kube:          kube,
 		Postgres:      postgres,
 		Events:        recorder,
 		Log:           o.log,
 		Namespace:     o.flags.namespace,
+		WatchNodes:    watchNodes,
 		OperatorImage: o.flags.image,
 		Now:           time.Now,
 		Passed:        o.metrics.Passed,
@@ -217,6 +222,19 @@ func (o *operator) lookAfterClusters(ctx, stopping context.Context) error {
 	defer o.controller.Store(nil)
 	defer context.AfterFunc(stopping, c.Drain)()
 	return c.Run(ctx)
+}
+
+// mayWatchNodes says whether nodes are to be watched: only by an operator of all
+// namespaces, and if it may.
+func (o *operator) mayWatchNodes(ctx context.Context, kube cluster.Kube) (bool, error) {
+	if o.flags.namespace != "" {
+		return false, nil
+	}
+	may, err := controller.MayWatchNodes(ctx, kube)
+	if err == nil && !may {
+		o.log.Warn("this operator may not look at nodes: primaries don't leave nodes that are cordoned")
+	}
+	return may, err
 }
 
 // install puts the CRD, and the policy that belongs to it, into the cluster. It

@@ -45,7 +45,10 @@ func ensureConfiguration(o Observation, p *Plan) {
 	} else if repaired := specs.RepairLease(o.Lease, want); repaired != nil {
 		p.update(repaired)
 	}
-	config := specs.Configuration{SystemID: id, Members: p.Members, Initialiser: initialiser(o, p), VolumeSize: smallestVolume(o)}
+	config := specs.Configuration{
+		SystemID: id, Members: p.Members, Initialiser: initialiser(o, p), VolumeSize: smallestVolume(o),
+		Switchover: p.Switchover, SwitchoverAsked: p.SwitchoverAsked, Reclone: p.Reclone, ForcePromote: p.ForcePromote,
+	}
 	if p.SpecError != "" {
 		if o.ConfigMap == nil {
 			return

@@ -43,6 +43,7 @@ var rules = []func(Observation, *Plan){
 	awaitDeletions,
 	ensureAccess,
 	ensureSecrets,
+	passRequestsOn,
 	ensureConfiguration,
 	ensureServices,
 	ensureDisruptionBudget,

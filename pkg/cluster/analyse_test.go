@@ -109,7 +109,7 @@ var analyseCases = []struct {
 		w.waiting("shop-3", "CrashLoopBackOff", "back-off 20s restarting failed container")
 	}},
 	{why: "a replica's volume is being deleted: its pod makes way", change: func(w *world) { w.remove("PersistentVolumeClaim", "shop-2") }},
-	{why: "the primary's volume is being deleted: nobody helps", change: func(w *world) { w.remove("PersistentVolumeClaim", "shop-1") }},
+	{why: "the primary's volume is being deleted: it hands over first", change: func(w *world) { w.remove("PersistentVolumeClaim", "shop-1") }},
 	{why: "a replica's volume and pod are gone: both are made anew", change: func(w *world) { w.lose("shop-2") }},
 	{why: "a pod waits for a volume that is gone: it gets one", change: func(w *world) {
 		w.lose("shop-2")
@@ -241,7 +241,7 @@ var analyseCases = []struct {
 		}
 		w.edit(func(s *v1.PostgresClusterSpec) { s.Resources = v1.ResourceRequirements{} })
 	}},
-	{why: "the template changed and the replicas have restarted: now the primary", change: func(w *world) {
+	{why: "the template changed and the replicas have restarted: now the primary hands over", change: func(w *world) {
 		w.ask("2")
 		w.restartedAll("shop-2", "shop-3")
 	}},
@@ -264,6 +264,251 @@ var analyseCases = []struct {
 		w.request("now")
 		w.restartedAll("shop-1", "shop-2", "shop-3")
 	}},
+	{why: "the primary has handed over to restart: it does so as a replica", change: func(w *world) {
+		w.ask("2")
+		w.restartedAll("shop-2", "shop-3")
+		w.turnUntilPrimaryIs("shop-2")
+	}},
+	{why: "the primary does not hand over: it restarts in its place", change: func(w *world) {
+		w.ask("2")
+		w.restartedAll("shop-2", "shop-3")
+		w.operate()
+		w.say("shop-1", func(s *instanceapi.State) { s.Request = "no replica has caught up" })
+		w.now = w.now.Add(refusalPatience)
+	}},
+	{why: "the primary has tried to hand over and leads on: it restarts in its place", change: func(w *world) {
+		w.ask("2")
+		w.restartedAll("shop-2", "shop-3")
+		w.operate()
+		w.record(func(r *election.Record) { r.Term++ })
+	}},
+	{why: "a restart in a cluster whose replica does not stream: the primary waits", change: func(w *world) {
+		w.ask("2")
+		w.restartedAll("shop-2", "shop-3")
+		w.say("shop-3", func(s *instanceapi.State) { s.Ready, s.Streaming = false, false })
+	}},
+
+	// Failover.
+	{why: "the primary is gone, and its replicas elect", change: func(w *world) {
+		delete(w.objects["Pod"], "shop-1")
+		w.unchanged = 11 * time.Second
+	}},
+	{why: "another instance took over", change: func(w *world) {
+		w.ended = EndedReign{Instance: "shop-1", Renewed: w.now.Add(-10200 * time.Millisecond)}
+		w.crown(w.pod("shop-2"))
+		w.say("shop-1", func(s *instanceapi.State) {
+			*s = instanceapi.State{Instance: s.Instance, PodUID: s.PodUID, Inspected: true, HasData: true, Phase: instanceapi.PhaseStarting}
+		})
+	}},
+	{why: "another instance took over while no operator ran", change: func(w *world) {
+		w.crown(w.pod("shop-3"))
+		w.turn()
+	}},
+	{why: "the Lease was released, and nobody has it yet: the labels stay", change: func(w *world) {
+		w.reign("")
+		w.say("shop-1", func(s *instanceapi.State) {
+			s.Role, s.Ready, s.Phase = instanceapi.RoleNone, false, instanceapi.PhaseStopping
+		})
+	}},
+	{why: "the primary's node is lost: its pod looks ready, and the Lease has expired", change: func(w *world) {
+		w.cut["shop-1"] = true
+		w.unchanged = 10 * time.Second
+	}},
+	{why: "the primary's agent can't be reached, and renews the Lease", change: func(w *world) {
+		w.cut["shop-1"] = true
+		w.unchanged = 2 * time.Second
+	}},
+	{why: "the primary is gone, and no replica could take over", change: func(w *world) {
+		delete(w.objects["Pod"], "shop-1")
+		w.record(func(r *election.Record) { r.Members, r.Votes = nil, 0 })
+		w.unchanged = 11 * time.Second
+		w.say("shop-2", func(s *instanceapi.State) {
+			s.ReceivedLSN, s.Election = "0/5000000", "it is no member: it was 200 MiB behind"
+		})
+		w.say("shop-3", func(s *instanceapi.State) {
+			s.ReceivedLSN, s.Election = "0/6000000", "it is no member: it was 180 MiB behind"
+		})
+	}},
+	{why: "the primary and a replica whose vote is needed are gone", change: func(w *world) {
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Replication = v1.ReplicationSpec{Mode: v1.ReplicationSync} })
+		w.record(func(r *election.Record) { r.Votes = 2 })
+		delete(w.objects["Pod"], "shop-1")
+		w.lose("shop-3")
+		w.unchanged = 11 * time.Second
+		w.say("shop-2", func(s *instanceapi.State) { s.Election = "waiting for the vote of shop-3" })
+	}},
+	{why: "an election takes too long", change: func(w *world) {
+		delete(w.objects["Pod"], "shop-1")
+		w.unchanged = 30 * time.Second
+		w.say("shop-2", func(s *instanceapi.State) { s.Election = "shop-3 refuses its vote: it hears from the primary" })
+	}},
+	{why: "an election takes too long, as an operator before has said", change: func(w *world) {
+		delete(w.objects["Pod"], "shop-1")
+		w.unchanged = 30 * time.Second
+		w.operate()
+		w.unchanged = 0
+		w.reign("")
+	}},
+	{why: "replicas stream, and are too far behind to take over", change: func(w *world) {
+		w.record(func(r *election.Record) { r.Members, r.Votes = nil, 0 })
+		w.say("shop-1", func(s *instanceapi.State) { s.Standbys[0].LagBytes, s.Standbys[1].LagBytes = 200<<20, 5<<30 })
+	}},
+	{why: "mode sync: commits wait for replicas that are gone (C-29)", change: func(w *world) {
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Replication = v1.ReplicationSpec{Mode: v1.ReplicationSync} })
+		for _, name := range []string{"shop-2", "shop-3"} {
+			w.say(name, func(s *instanceapi.State) { s.Ready, s.Streaming = false, false })
+		}
+		w.say("shop-1", func(s *instanceapi.State) { s.Standbys = nil })
+	}},
+	{why: "mode sync: the primary goes on alone, as preferred", change: func(w *world) {
+		w.edit(func(s *v1.PostgresClusterSpec) {
+			s.Replication = v1.ReplicationSpec{Mode: v1.ReplicationSync, Durability: v1.DurabilityPreferred}
+		})
+		for _, name := range []string{"shop-2", "shop-3"} {
+			w.say(name, func(s *instanceapi.State) { s.Ready, s.Streaming = false, false })
+		}
+		w.say("shop-1", func(s *instanceapi.State) { s.Standbys = nil })
+	}},
+	{why: "mode sync: an instance goes when no election needs its vote any more", change: func(w *world) {
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Replication = v1.ReplicationSpec{Mode: v1.ReplicationSync} })
+		w.scale(2)
+		w.operate()
+	}},
+	{why: "mode sync: no election needs the vote of an instance that is to go", change: func(w *world) {
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Replication = v1.ReplicationSpec{Mode: v1.ReplicationSync} })
+		w.scale(2)
+		w.operate()
+		w.agents()
+	}},
+	{why: "mode sync with fsync off: what ran before runs on", change: func(w *world) {
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Replication = v1.ReplicationSpec{Mode: v1.ReplicationSync} })
+		w.set("fsync", "off")
+	}},
+
+	// Requests.
+	{why: "a switchover is asked for", change: func(w *world) { w.annotate(v1.SwitchoverAnnotation, "shop-3") }},
+	{why: "a switchover is under way", change: func(w *world) {
+		w.annotate(v1.SwitchoverAnnotation, "shop-3")
+		w.operate()
+	}},
+	{why: "a switchover is under way, and fewer instances are asked for: its target stays", change: func(w *world) {
+		w.annotate(v1.SwitchoverAnnotation, "shop-3")
+		w.operate()
+		w.scale(2)
+	}},
+	{why: "a switchover is done", change: func(w *world) {
+		w.annotate(v1.SwitchoverAnnotation, "shop-3")
+		w.turnUntilPrimaryIs("shop-3")
+		w.ended = EndedReign{Instance: "shop-1", Renewed: w.lease().Spec.AcquireTime.Add(-420 * time.Millisecond)}
+	}},
+	{why: "a switchover was done, and the request is gone", change: func(w *world) {
+		w.annotate(v1.SwitchoverAnnotation, "shop-3")
+		w.turnUntilPrimaryIs("shop-3")
+		w.turn()
+	}},
+	{why: "the primary can't hand over, and says why", change: func(w *world) {
+		w.annotate(v1.SwitchoverAnnotation, "shop-3")
+		w.operate()
+		w.say("shop-1", func(s *instanceapi.State) { s.Request = "shop-3 is 3 GiB behind" })
+		w.now = w.now.Add(refusalPatience)
+	}},
+	{why: "the primary has just been asked, and still speaks of what was before", change: func(w *world) {
+		w.annotate(v1.SwitchoverAnnotation, "shop-3")
+		w.operate()
+		w.say("shop-1", func(s *instanceapi.State) { s.Request = "shop-2 is 3 GiB behind" })
+	}},
+	{why: "the primary does not begin to hand over", change: func(w *world) {
+		w.annotate(v1.SwitchoverAnnotation, "shop-3")
+		w.operate()
+		w.now = w.now.Add(switchoverPatience)
+	}},
+	{why: "the primary has taken the lead back", change: func(w *world) {
+		w.annotate(v1.SwitchoverAnnotation, "shop-3")
+		w.operate()
+		w.record(func(r *election.Record) { r.Term += 2 })
+		w.say("shop-1", func(s *instanceapi.State) { s.Request = "shop-3 did not take over within 5s" })
+	}},
+	{why: "another instance took over than was asked for", change: func(w *world) {
+		w.annotate(v1.SwitchoverAnnotation, "shop-3")
+		w.operate()
+		w.crown(w.pod("shop-2"))
+	}},
+	{why: "a switchover is taken back before it has begun", change: func(w *world) {
+		w.annotate(v1.SwitchoverAnnotation, "shop-3")
+		w.operate()
+		w.cluster = w.cluster.DeepCopy()
+		w.cluster.Annotations = nil
+	}},
+	{why: "a switchover to an instance that is not there", change: func(w *world) { w.annotate(v1.SwitchoverAnnotation, "shop-7") }},
+	{why: "a switchover to the primary", change: func(w *world) { w.annotate(v1.SwitchoverAnnotation, "shop-1") }},
+	{why: "a switchover to a replica that does not stream", change: func(w *world) {
+		w.annotate(v1.SwitchoverAnnotation, "shop-3")
+		w.say("shop-3", func(s *instanceapi.State) { s.Ready, s.Streaming, s.Message = false, false, "replication slot is gone" })
+	}},
+	{why: "a switchover is asked for while there is no primary", change: func(w *world) {
+		w.annotate(v1.SwitchoverAnnotation, "shop-3")
+		w.reign("")
+	}},
+	{why: "a replica is to be cloned anew", change: func(w *world) { w.annotate(v1.RecloneAnnotation, "shop-3") }},
+	{why: "a replica is being cloned anew", change: func(w *world) {
+		w.annotate(v1.RecloneAnnotation, "shop-3")
+		w.operate()
+		w.say("shop-3", func(s *instanceapi.State) {
+			*s = instanceapi.State{Instance: s.Instance, PodUID: s.PodUID, Inspected: true, Phase: instanceapi.PhaseCloning, Message: "copying shop-1"}
+		})
+	}},
+	{why: "a replica was cloned anew", change: func(w *world) {
+		w.annotate(v1.RecloneAnnotation, "shop-3")
+		w.operate()
+		w.agents()
+	}},
+	{why: "the primary is to be cloned anew", change: func(w *world) { w.annotate(v1.RecloneAnnotation, "shop-1") }},
+	{why: "a replica is to be cloned anew while there is no primary", change: func(w *world) {
+		w.annotate(v1.RecloneAnnotation, "shop-3")
+		w.say("shop-1", func(s *instanceapi.State) { s.Ready, s.Role = false, instanceapi.RoleNone })
+	}},
+	{why: "a replica whose agent does not answer is to be cloned anew", change: func(w *world) {
+		w.annotate(v1.RecloneAnnotation, "shop-3")
+		w.cut["shop-3"] = true
+	}},
+	{why: "a promotion is forced", change: func(w *world) {
+		w.annotate(v1.ForcePromoteAnnotation, "shop-2")
+		delete(w.objects["Pod"], "shop-1")
+		w.record(func(r *election.Record) { r.Members, r.Votes = nil, 0 })
+		w.unchanged = time.Minute
+	}},
+	{why: "a promotion was forced", change: func(w *world) {
+		w.annotate(v1.ForcePromoteAnnotation, "shop-2")
+		delete(w.objects["Pod"], "shop-1")
+		w.record(func(r *election.Record) { r.Members, r.Votes = nil, 0 })
+		w.operate()
+		w.agents()
+	}},
+	{why: "a promotion is forced while the primary serves", change: func(w *world) { w.annotate(v1.ForcePromoteAnnotation, "shop-2") }},
+	{why: "a promotion was to be forced, and the primary has come back", change: func(w *world) {
+		w.annotate(v1.ForcePromoteAnnotation, "shop-2")
+		w.say("shop-1", func(s *instanceapi.State) { s.Ready = false })
+		w.operate()
+		w.say("shop-1", func(s *instanceapi.State) { s.Ready = true })
+	}},
+
+	// Nodes.
+	{why: "the primary's node is cordoned: it hands over to a replica on another", change: func(w *world) {
+		w.cordon("shop-1", true)
+		w.cordon("shop-2", true)
+	}},
+	{why: "the primary's node is cordoned, and so are all others", change: func(w *world) {
+		for _, name := range []string{"shop-1", "shop-2", "shop-3"} {
+			w.cordon(name, true)
+		}
+	}},
+	{why: "the primary's node is cordoned, and it could not hand over", change: func(w *world) {
+		w.cordon("shop-1", true)
+		w.operate()
+		w.now = w.now.Add(switchoverPatience)
+	}},
+	{why: "a replica's node is cordoned", change: func(w *world) { w.cordon("shop-2", true) }},
+
 	{why: "volumes are to grow", change: func(w *world) { w.grow("2Gi") }},
 	{why: "the same size in other units is no change", change: func(w *world) { w.grow("1024Mi") }},
 	{why: "volumes are to grow, and their class does not allow it", change: func(w *world) { w.grow("2Gi") },
@@ -463,7 +708,7 @@ func TestAnalyse(t *testing.T) {
 		if len(lists.Instances) != len(o.Instances) {
 			t.Errorf("%s: Analyse changed the observation", c.why)
 		}
-		fmt.Fprintf(&all, "# %s\n%s\n", c.why, describe(w, p, status))
+		fmt.Fprintf(&all, "# %s\n%s\n", c.why, describe(w, o, p, status))
 	}
 	golden.Text(t, "analyse.txt", all.String())
 }
@@ -482,6 +727,26 @@ func (w *world) turnUntil(reason string) {
 		w.turn()
 		w.catchUp(allKinds...)
 	}
+}
+
+// operate is a pass of the operator's.
+func (w *world) operate() {
+	w.catchUp(allKinds...)
+	w.pass()
+}
+
+// turnUntilPrimaryIs lets everybody take turns until the named instance reigns
+// and says so, which the operator has not seen.
+func (w *world) turnUntilPrimaryIs(name string) {
+	for w.observe().primaryName() != name {
+		w.operate()
+		w.kubernetes()
+		w.agents()
+		w.now = w.now.Add(time.Second)
+		w.catchUp(allKinds...)
+	}
+	w.agents()
+	w.kubernetes()
 }
 
 func (w *world) turnWithoutAgents() {
@@ -546,9 +811,20 @@ func (w *world) ask(cpu string) {
 }
 
 // request asks for a restart.
-func (w *world) request(value string) {
+func (w *world) request(value string) { w.annotate(v1.RestartAnnotation, value) }
+
+func (w *world) annotate(key, value string) {
 	w.cluster = w.cluster.DeepCopy()
-	metav1.SetMetaDataAnnotation(&w.cluster.ObjectMeta, v1.RestartAnnotation, value)
+	metav1.SetMetaDataAnnotation(&w.cluster.ObjectMeta, key, value)
+}
+
+// cordon makes the node of an instance take no pods, or take them again.
+func (w *world) cordon(instance string, cordoned bool) {
+	if w.nodes == nil {
+		w.nodes = map[string]*corev1.Node{}
+	}
+	name := "node-" + instance[len(instance)-1:]
+	w.nodes[name] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Unschedulable: cordoned}}
 }
 
 // restartedAll makes the named instances' pods as a restart would leave them.
@@ -601,8 +877,11 @@ func snapshot(w *world) string {
 }
 
 // describe writes what a pass decided and reports.
-func describe(w *world, p Plan, s v1.PostgresClusterStatus) string {
+func describe(w *world, o Observation, p Plan, s v1.PostgresClusterStatus) string {
 	var b strings.Builder
+	if reason, note := takeover(o); reason != "" {
+		fmt.Fprintf(&b, "event %s: %s\n", reason, note)
+	}
 	for _, a := range p.Actions {
 		fmt.Fprint(&b, a)
 		if a.Reason != "" {
@@ -664,6 +943,8 @@ func differences(path string, before, after any) []string {
 		return lines
 	case cmp.Equal(before, after):
 		return nil
+	case strings.HasSuffix(path, "."+instanceapi.ConfigKey):
+		return differences(path, parsed(before), parsed(after))
 	case strings.HasSuffix(path, ".crt") || strings.HasSuffix(path, ".key"):
 		return []string{path + " = (made anew)"}
 	}
@@ -672,6 +953,15 @@ func differences(path string, before, after any) []string {
 		panic(err)
 	}
 	return []string{path + " = " + string(text)}
+}
+
+// parsed is what a JSON text holds; nothing if it is none.
+func parsed(text any) any {
+	var v any
+	if s, ok := text.(string); ok && json.Unmarshal([]byte(s), &v) == nil {
+		return v
+	}
+	return map[string]any{}
 }
 
 // The table must show every kind of action, both answers of every condition,

@@ -107,16 +107,29 @@ func creationNote(o Observation, i Instance) string {
 
 // labelPods keeps the labels by which Services find the pods: the role's says
 // what the agent says. A pod of which nothing is known keeps its role; its
-// readiness decides.
+// readiness decides. But there is one primary at most.
 func labelPods(o Observation, p *Plan) {
 	for _, i := range o.Instances {
 		if i.Pod == nil || i.podIsLeaving() {
 			continue
 		}
-		if repaired := specs.RepairPodLabels(i.Pod, o.Cluster, string(roleOf(o, i))); repaired != nil {
+		pod, role := i.Pod, roleOf(o, i)
+		if role == instanceapi.RoleNone && wasDeposed(o, i) {
+			pod = specs.DropPodRole(pod)
+		}
+		if repaired := specs.RepairPodLabels(pod, o.Cluster, string(role)); repaired != nil {
 			p.update(repaired)
+		} else if pod != i.Pod {
+			p.update(pod)
 		}
 	}
+}
+
+// wasDeposed says whether the pod is labelled as the primary while another
+// instance reigns.
+func wasDeposed(o Observation, i Instance) bool {
+	now := o.primaryName()
+	return now != "" && now != i.Name && i.Pod.Labels[specs.RoleLabel] == string(instanceapi.RolePrimary)
 }
 
 // roleOf is primary for the pod that holds the Lease and for no other.

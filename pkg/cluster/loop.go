@@ -66,6 +66,8 @@ type Loop struct {
 	drain   sync.Once
 	agents  *agents
 	log     *logrus.Entry
+	// lease is what was last seen of the cluster's Lease.
+	lease sighting
 	// told are the failures of the last pass, so that each is told once.
 	told map[string]bool
 	// namespaceGoes is set once the API server has said so. Everything here is
@@ -182,6 +184,7 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 		l.log.WithError(err).Warn("can't observe the cluster")
 		return 0, err
 	}
+	o.LeaseUnchanged = l.lease.unchangedFor(o.Lease, o.Now)
 	plan := Analyse(o)
 	failures := l.carryOut(ctx, c, plan)
 	if err := stopped.Err(); err != nil {
@@ -193,7 +196,7 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 		return idleRecheck, nil
 	}
 	l.tell(failures)
-	switch err := l.report(ctx, c, Status(o, plan, failures)); {
+	switch err := l.report(ctx, c, o, Status(o, plan, failures)); {
 	case apierrors.IsConflict(err):
 		return staleRecheck, nil // the cache was behind; the next pass reads what is new
 	case stopped.Err() != nil:
@@ -226,10 +229,18 @@ func (l *Loop) carryOut(ctx context.Context, c *v1.PostgresCluster, plan Plan) [
 			l.log.WithField("reason", action.Reason).Info(action.Note)
 			// The object is named as related: events that differ in their note
 			// alone would be counted as one.
-			l.Events.Eventf(c, action.Object, corev1.EventTypeNormal, action.Reason, string(action.Verb), "%s", noteOf(action.Note))
+			l.Events.Eventf(c, action.Object, kindOfEvent(action.Reason), action.Reason, string(action.Verb), "%s", noteOf(action.Note))
 		}
 	}
 	return failuresIn(outcomes)
+}
+
+// kindOfEvent is Warning for what somebody asked for and did not get.
+func kindOfEvent(reason string) string {
+	if reason == v1.ReasonRequestRefused || reason == v1.ReasonSwitchoverFailed {
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
 }
 
 func failuresIn(outcomes []*Failure) []Failure {
@@ -256,8 +267,8 @@ func (l *Loop) tell(failures []Failure) {
 }
 
 // report writes the status if it changed, and makes an event of each condition
-// that turned.
-func (l *Loop) report(ctx context.Context, c *v1.PostgresCluster, status v1.PostgresClusterStatus) error {
+// that turned, and of a takeover.
+func (l *Loop) report(ctx context.Context, c *v1.PostgresCluster, o Observation, status v1.PostgresClusterStatus) error {
 	if equality.Semantic.DeepEqual(c.Status, status) {
 		return nil
 	}
@@ -275,6 +286,10 @@ func (l *Loop) report(ctx context.Context, c *v1.PostgresCluster, status v1.Post
 		return fmt.Errorf("write status of cluster %s: %w", l.key, err)
 	}
 	l.compareSchemas(c, text, textOf(written.Status))
+	if reason, note := takeover(o); reason != "" {
+		l.log.WithField("reason", reason).Info(note)
+		l.Events.Eventf(c, nil, corev1.EventTypeNormal, reason, "ObserveTakeover", "%s", noteOf(note))
+	}
 	l.announce(c, c.Status.Conditions, status.Conditions)
 	return nil
 }
@@ -325,8 +340,12 @@ func noteOf(text string) string {
 
 func isNews(was *metav1.Condition, now metav1.Condition) bool {
 	switch {
-	case now.Type == v1.ConditionProgressing || now.Type == v1.ConditionReplicating:
-		return false // they only sum others up
+	case now.Type == v1.ConditionProgressing:
+		return false // it only sums others up
+	case now.Type == v1.ConditionReplicating:
+		return turnsOn(v1.ReasonCommitsWait, was, now) // else it only sums others up
+	case now.Type == v1.ConditionFailoverReady:
+		return turnsOn(v1.ReasonFailoverBlocked, was, now) // else replicas come and go
 	case now.Reason == v1.ReasonConfigurationNotYet || was != nil && was.Reason == v1.ReasonConfigurationNotYet && now.Status == metav1.ConditionTrue:
 		return false // a reload takes a second
 	case now.Type != v1.ConditionSpecAccepted && now.Reason == v1.ReasonInvalid:
@@ -337,10 +356,17 @@ func isNews(was *metav1.Condition, now metav1.Condition) bool {
 	return was.Status != now.Status || was.Reason != now.Reason
 }
 
+// turnsOn says whether a condition has got, or lost, that reason.
+func turnsOn(reason string, was *metav1.Condition, now metav1.Condition) bool {
+	return (was != nil && was.Reason == reason) != (now.Reason == reason)
+}
+
 func newsOf(c metav1.Condition) string {
 	switch c.Type {
 	case v1.ConditionReady:
 		return "every instance serves"
+	case v1.ConditionReplicating:
+		return "every replica streams"
 	case v1.ConditionUpToDate:
 		return "every instance runs what the spec asks for"
 	case v1.ConditionSpecAccepted:
@@ -352,7 +378,7 @@ func newsOf(c metav1.Condition) string {
 // isBad tells what needs a look from what is the way of things.
 func isBad(reason string) bool {
 	switch reason {
-	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonVolumeGrowing, v1.ReasonVolumeClassKept, v1.ReasonRestarting, v1.ReasonRestartNeeded:
+	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonVolumeGrowing, v1.ReasonVolumeClassKept, v1.ReasonRestarting, v1.ReasonRestartNeeded, v1.ReasonReplicasNotStream, v1.ReasonNoCandidates, v1.ReasonElecting:
 		return false
 	}
 	return true

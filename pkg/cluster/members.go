@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/election"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
@@ -13,11 +14,16 @@ import (
 const maxInstances = 99
 
 // chooseMembers decides which instances the cluster shall have: as many as
-// asked, existing ones first, new ones under the lowest free numbers.
+// asked, existing ones first, new ones under the lowest free numbers. None is
+// left out as long as no primary serves: any may be the one that takes over.
 func chooseMembers(o Observation, p *Plan) {
 	want := min(max(1, int(*o.Cluster.Spec.Instances)), maxInstances)
 	members := slices.Clone(o.Instances)
-	for len(members) > want {
+	mayShrink := o.primaryServes() || !o.hasReigned()
+	if len(members) > want && !mayShrink {
+		p.wait("%d of the %d instances are to be removed, which waits until a primary serves", len(members)-want, len(members))
+	}
+	for len(members) > want && mayShrink {
 		members = dropOne(o, members)
 	}
 	for n := 1; len(members) < want; n++ {
@@ -33,15 +39,24 @@ func chooseMembers(o Observation, p *Plan) {
 	}
 }
 
+// hasReigned says whether an instance has ever been the primary.
+func (o Observation) hasReigned() bool {
+	record, _ := o.record()
+	return !record.IsEmpty() || o.Cluster.Status.SystemID != ""
+}
+
 // dropOne leaves out the instance that is missed least: never the primary, or
-// the one that shall become it; one that does not serve before one that does;
-// the highest number first.
+// the one that shall become it first; last the one to which it is about to hand
+// over; one that does not serve before one that does; the highest number first.
 func dropOne(o Observation, members []Instance) []Instance {
 	keep := o.primaryName()
 	if keep == "" {
 		keep = members[0].Name
 	}
 	candidates := slices.DeleteFunc(slices.Clone(members), func(i Instance) bool { return i.Name == keep })
+	if to := o.successor(); len(candidates) > 1 {
+		candidates = slices.DeleteFunc(candidates, func(i Instance) bool { return i.Name == to })
+	}
 	victim := slices.MinFunc(candidates, func(a, b Instance) int {
 		if a.isReady() != b.isReady() {
 			if b.isReady() {
@@ -70,6 +85,10 @@ func removeInstances(o Observation, p *Plan) {
 			p.wait("instance %s is to be removed, which waits until the primary serves", i.Name)
 			continue
 		}
+		if o.needsVoteOf(i) {
+			p.wait("instance %s is to be removed, which waits until an election does without its vote", i.Name)
+			continue
+		}
 		keepsVolume := i.Volume != nil && specs.IsAdopted(i.Volume, o.Cluster)
 		if i.Pod != nil && !i.podIsLeaving() {
 			p.delete(i.Pod, v1.ReasonInstanceRemoved, removalNote(i.Name, keepsVolume))
@@ -82,6 +101,18 @@ func removeInstances(o Observation, p *Plan) {
 		}
 	}
 	removeLeftoverSecrets(o, p)
+}
+
+// needsVoteOf says whether, in mode sync, the primary still counts on the vote of
+// an instance, or was not told yet that it is none of the cluster's any more:
+// what only that instance has acknowledged must reach another first.
+func (o Observation) needsVoteOf(i Instance) bool {
+	if o.Cluster.Spec.Replication.Mode != v1.ReplicationSync {
+		return false
+	}
+	record, _ := o.record()
+	return slices.Contains(o.told().Members, i.Name) ||
+		slices.ContainsFunc(record.Members, func(m election.Member) bool { return m.Instance == i.Name })
 }
 
 // removeLeftoverSecrets deletes what was made for an instance of which neither

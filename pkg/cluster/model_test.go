@@ -53,6 +53,17 @@ func TestPassesConverge(t *testing.T) {
 					s.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse(cpu)}
 				})
 			},
+			"elect": func(*rapid.T) { w.elect() },
+			"ask for something": func(t *rapid.T) {
+				w.annotate(rapid.SampledFrom(requests).Draw(t, "request"), drawInstance(t))
+			},
+			"ask for nothing": func(t *rapid.T) {
+				w.cluster = w.cluster.DeepCopy()
+				delete(w.cluster.Annotations, rapid.SampledFrom(requests).Draw(t, "request"))
+			},
+			"cordon a node or not": func(t *rapid.T) {
+				w.cordon(drawInstance(t), rapid.Bool().Draw(t, "cordoned"))
+			},
 			"ask for a restart": func(t *rapid.T) {
 				w.request(rapid.SampledFrom([]string{"1", "2"}).Draw(t, "value"))
 			},
@@ -101,6 +112,8 @@ func TestPassesConverge(t *testing.T) {
 
 		w.full = false
 		clear(w.cut)
+		w.nodes = nil
+		w.elections = true
 		w.edit(func(s *v1.PostgresClusterSpec) { s.Postgres.Parameters = nil })
 		status, settled := w.settle()
 		for settled && w.isRotating() { // which takes its time
@@ -117,8 +130,11 @@ func TestPassesConverge(t *testing.T) {
 		if status.Phase == v1.PhaseHealthy && !upToDate {
 			t.Errorf("settled, and not up to date: %+v", status)
 		}
-		if request := w.cluster.Annotations[v1.RestartAnnotation]; status.Phase == v1.PhaseHealthy && request != "" {
-			t.Errorf("settled, and the request for a restart is still there: %s", request)
+		if status.Phase == v1.PhaseHealthy && len(w.cluster.Annotations) > 0 {
+			t.Errorf("settled, and requests are still there: %v", w.cluster.Annotations)
+		}
+		if told := w.observe().told(); status.Phase == v1.PhaseHealthy && (told.Switchover != nil || told.Reclone != nil || told.ForcePromote != nil) {
+			t.Errorf("settled, and the agents are still asked for something: %+v", told)
 		}
 		checkIdle(t, w)
 	})
@@ -180,24 +196,26 @@ func checkStatus(t *rapid.T, c *v1.PostgresCluster) {
 		}
 	}
 	claims := map[string]bool{
-		"every condition is there":    len(s.Conditions) == 6,
+		"every condition is there":    len(s.Conditions) == 7,
 		"each condition has a reason": !slices.ContainsFunc(s.Conditions, func(c metav1.Condition) bool { return c.Reason == "" }),
 		"each False has a message, unless it is good news": !slices.ContainsFunc(s.Conditions, func(c metav1.Condition) bool {
 			return c.Status == metav1.ConditionFalse && c.Message == "" && c.Reason != v1.ReasonSettled
 		}),
-		"readyInstances counts the ready members":    s.ReadyInstances == ready,
-		"Ready means that a primary takes writes":    !is(v1.ConditionReady) || is(v1.ConditionPrimaryAvailable),
-		"Ready means that every replica streams":     !is(v1.ConditionReady) || is(v1.ConditionReplicating),
-		"Replicating of many means Ready":            !is(v1.ConditionReplicating) || is(v1.ConditionReady) || *c.Spec.Instances == 1 || s.ObservedGeneration != c.Generation,
-		"Healthy means Ready":                        s.Phase != v1.PhaseHealthy || is(v1.ConditionReady),
-		"Healthy means that nothing is under way":    s.Phase != v1.PhaseHealthy || !is(v1.ConditionProgressing),
-		"Healthy means that the spec is accepted":    s.Phase != v1.PhaseHealthy || is(v1.ConditionSpecAccepted),
-		"Invalid means that the spec is refused":     (s.Phase == v1.PhaseInvalid) == !is(v1.ConditionSpecAccepted),
-		"Unavailable means that no primary writes":   s.Phase != v1.PhaseUnavailable || !is(v1.ConditionPrimaryAvailable),
-		"Creating ends with the first database":      s.Phase != v1.PhaseCreating || s.SystemID == "" && !is(v1.ConditionPrimaryAvailable),
-		"Degraded means that a primary takes writes": s.Phase != v1.PhaseDegraded || is(v1.ConditionPrimaryAvailable),
-		"a primary that takes writes has a name":     !is(v1.ConditionPrimaryAvailable) || s.Primary != "",
-		"members are sorted":                         slices.IsSortedFunc(s.Members, func(a, b v1.MemberStatus) int { return numberOf(a.Name) - numberOf(b.Name) }),
+		"readyInstances counts the ready members":        s.ReadyInstances == ready,
+		"Ready means that a primary takes writes":        !is(v1.ConditionReady) || is(v1.ConditionPrimaryAvailable),
+		"Ready means that every replica streams":         !is(v1.ConditionReady) || is(v1.ConditionReplicating),
+		"Replicating of many means Ready":                !is(v1.ConditionReplicating) || is(v1.ConditionReady) || *c.Spec.Instances == 1 || s.ObservedGeneration != c.Generation,
+		"Healthy means Ready":                            s.Phase != v1.PhaseHealthy || is(v1.ConditionReady),
+		"Healthy means that nothing is under way":        s.Phase != v1.PhaseHealthy || !is(v1.ConditionProgressing),
+		"Healthy means that the spec is accepted":        s.Phase != v1.PhaseHealthy || is(v1.ConditionSpecAccepted),
+		"Invalid means that the spec is refused":         (s.Phase == v1.PhaseInvalid) == !is(v1.ConditionSpecAccepted),
+		"Unavailable means that no primary writes":       s.Phase != v1.PhaseUnavailable || !is(v1.ConditionPrimaryAvailable),
+		"Creating ends with the first database":          s.Phase != v1.PhaseCreating || s.SystemID == "" && !is(v1.ConditionPrimaryAvailable),
+		"Degraded means that a primary takes writes":     s.Phase != v1.PhaseDegraded || is(v1.ConditionPrimaryAvailable),
+		"who can take over is not asked of one instance": reasonOf(s, v1.ConditionFailoverReady) != v1.ReasonSingleInstance || is(v1.ConditionFailoverReady),
+		"nobody takes over from a primary that serves":   !is(v1.ConditionPrimaryAvailable) || reasonOf(s, v1.ConditionFailoverReady) != v1.ReasonFailoverBlocked,
+		"a primary that takes writes has a name":         !is(v1.ConditionPrimaryAvailable) || s.Primary != "",
+		"members are sorted":                             slices.IsSortedFunc(s.Members, func(a, b v1.MemberStatus) int { return numberOf(a.Name) - numberOf(b.Name) }),
 	}
 	for _, claim := range slices.Sorted(maps.Keys(claims)) {
 		if !claims[claim] {
@@ -218,6 +236,9 @@ func planned(w *world) []string {
 	}
 	return texts
 }
+
+// requests are what users ask for with the name of an instance.
+var requests = []string{v1.SwitchoverAnnotation, v1.RecloneAnnotation, v1.ForcePromoteAnnotation}
 
 func drawInstance(t *rapid.T) string {
 	return fmt.Sprintf("shop-%d", rapid.IntRange(1, 4).Draw(t, "instance"))

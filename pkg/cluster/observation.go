@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/election"
@@ -40,6 +41,16 @@ type Observation struct {
 	// Instances are those of which a pod or a volume exists, by number, but for
 	// Spares.
 	Instances []Instance
+	// Nodes are those that the instances run on, by name; one that is not there
+	// does not exist. Nil: nobody may look at nodes.
+	Nodes map[string]*corev1.Node
+
+	// LeaseUnchanged is for how long this operator has seen the Lease stay as it
+	// is, by its own clock.
+	LeaseUnchanged time.Duration
+	// Ended is the reign before the present one, if this operator saw its end.
+	Ended EndedReign
+
 	// Spares are volumes that an earlier cluster of the name left and that this
 	// one has no use for. They are never touched, and keep their number.
 	Spares []Instance
@@ -58,17 +69,24 @@ type Instance struct {
 	Unreachable string
 }
 
-// record is the reign that the Lease tells of, and the instance that holds it.
-// An unreadable record counts as empty here; agents refuse to claim over it.
+// record is the reign that the Lease tells of, and the instance that holds it:
+// nobody, once the Lease was released. An unreadable record counts as empty
+// here; agents refuse to claim over it.
 func (o Observation) record() (election.Record, election.Holder) {
 	if o.Lease == nil {
 		return election.Record{}, election.Holder{}
 	}
 	record, err := election.ParseRecord(o.Lease.Annotations[election.RecordAnnotation])
-	if err != nil || o.Lease.Spec.HolderIdentity == nil {
+	if err != nil {
 		return election.Record{}, election.Holder{}
 	}
-	return record, election.ParseHolder(*o.Lease.Spec.HolderIdentity)
+	return record, election.ParseHolder(ptr.Deref(o.Lease.Spec.HolderIdentity, ""))
+}
+
+// leaseExpired says whether the Lease has not been renewed for as long as it
+// lasts, so that another instance may take it.
+func (o Observation) leaseExpired() bool {
+	return o.LeaseUnchanged >= o.Cluster.Spec.Failover.LeaseDuration.Duration
 }
 
 // primaryName is the instance that reigns, or the empty string.
@@ -88,10 +106,38 @@ func (o Observation) primary() (Instance, bool) {
 	return o.Instances[i], true
 }
 
-// primaryServes says whether the primary takes writes.
+// primaryServes says whether the primary takes writes. Of one whose agent does
+// not answer, the kubelet may say so for a while after its node was lost; then
+// the Lease tells.
 func (o Observation) primaryServes() bool {
 	primary, found := o.primary()
-	return found && primary.isReady() && (primary.State == nil || primary.State.Role == instanceapi.RolePrimary)
+	if !found || !primary.isReady() {
+		return false
+	}
+	if primary.State == nil {
+		return !o.leaseExpired()
+	}
+	return primary.State.Role == instanceapi.RolePrimary
+}
+
+// lastPrimary is the instance that reigns, or reigned last.
+func (o Observation) lastPrimary() string {
+	if name := o.primaryName(); name != "" {
+		return name
+	}
+	return o.Cluster.Status.Primary
+}
+
+// told is the configuration that the ConfigMap has for the agents.
+func (o Observation) told() instanceapi.Config {
+	if o.ConfigMap == nil {
+		return instanceapi.Config{}
+	}
+	config, err := instanceapi.ParseConfig(o.ConfigMap.Data[instanceapi.ConfigKey])
+	if err != nil {
+		return instanceapi.Config{} // made anew in this pass
+	}
+	return config
 }
 
 // systemID is the database's system identifier, or the empty string as long as

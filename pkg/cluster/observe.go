@@ -20,6 +20,7 @@ import (
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	policylisters "k8s.io/client-go/listers/policy/v1"
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
+	"k8s.io/client-go/tools/cache"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
@@ -43,6 +44,10 @@ type Listers struct {
 	Leases          coordinationlisters.LeaseLister
 	EndpointSlices  discoverylisters.EndpointSliceLister
 	Budgets         policylisters.PodDisruptionBudgetLister
+	// Nodes is nil where the operator may not look at nodes.
+	Nodes corelisters.NodeLister
+	// Reigns is told by whoever watches the Leases; may be nil.
+	Reigns *Reigns
 }
 
 // stateFetcher asks the agent of the named instance, at an address, for its
@@ -81,6 +86,10 @@ func observe(ctx context.Context, l Listers, agents stateFetcher, c *v1.Postgres
 		return Observation{}, err
 	}
 	o.Instances = instancesOf(c, pods, volumes)
+	o.Ended = l.Reigns.lastOf(cache.MetaObjectToName(c))
+	if o.Nodes, err = nodesOf(l, o.Instances); err != nil {
+		return Observation{}, err
+	}
 	askAgents(ctx, agents, o)
 	o.setSparesApart()
 	return o, nil
@@ -111,6 +120,29 @@ func instancesOf(c *v1.PostgresCluster, pods []*corev1.Pod, volumes []*corev1.Pe
 	}
 	slices.SortFunc(instances, func(a, b Instance) int { return cmp.Compare(a.Number, b.Number) })
 	return instances
+}
+
+// nodesOf are the nodes that instances run on, as far as they exist; nil where
+// nobody may look.
+func nodesOf(l Listers, instances []Instance) (map[string]*corev1.Node, error) {
+	if l.Nodes == nil {
+		return nil, nil
+	}
+	nodes := map[string]*corev1.Node{}
+	for _, i := range instances {
+		if !i.isScheduled() {
+			continue
+		}
+		node, err := l.Nodes.Get(i.Pod.Spec.NodeName)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("look up the node of %s: %w", i.Name, err)
+		default:
+			nodes[node.Name] = node
+		}
+	}
+	return nodes, nil
 }
 
 // setSparesApart moves spare volumes from Instances to Spares.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
@@ -22,6 +23,14 @@ type Plan struct {
 	// Members are the names of the instances that the cluster shall have,
 	// sorted by number.
 	Members []string
+	// Switchover, Reclone and ForcePromote are what the agents are asked for, and
+	// SwitchoverAsked is since when the first.
+	Switchover      *instanceapi.Switchover
+	SwitchoverAsked time.Time
+	Reclone         *instanceapi.Reclone
+	ForcePromote    *instanceapi.ForcePromote
+	// SwitchoverFailed is true when the primary has not handed over as asked.
+	SwitchoverFailed bool
 	// SpecError is what in the spec is refused, for people; empty if nothing.
 	SpecError string
 	// Waits are what can't go on for now, one sentence each, for people.

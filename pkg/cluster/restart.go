@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/specs"
@@ -9,8 +10,9 @@ import (
 
 // restartInstances restarts the pods that are not as the spec asks, and all of
 // them once where the annotation pgop.dev/restart asks: one at a time, replicas
-// first and the primary last. As long as an instance does not serve, no other
-// is touched, so that a change that breaks the first one stops there.
+// first and the primary last, which hands over before. As long as an instance
+// does not serve, no other is touched, so that a change that breaks the first
+// one stops there.
 func restartInstances(o Observation, p *Plan) {
 	due := dueForRestart(o, p)
 	if len(due) == 0 {
@@ -33,11 +35,24 @@ func restartInstances(o Observation, p *Plan) {
 			return
 		}
 	}
+	if next == o.primaryName() && p.Switchover != nil && !p.SwitchoverFailed {
+		return // it hands over first, and restarts as a replica
+	}
 	i := find(o, next)
 	p.Actions = append(p.Actions, Action{
 		Verb: Delete, Object: i.Pod, Successor: specs.Pod(o.Cluster, next, o.OperatorImage),
 		Reason: v1.ReasonInstanceRestarted, Note: fmt.Sprintf("restarting instance %s: %s", next, whyRestart(o, i)),
 	})
+}
+
+// isNextToRestart says whether the named primary is all that is left to restart,
+// and everything else is as it should be.
+func isNextToRestart(o Observation, p *Plan, primary string) bool {
+	due := dueForRestart(o, p)
+	if len(due) != 1 || due[0] != primary {
+		return false
+	}
+	return !slices.ContainsFunc(p.Members, func(name string) bool { return !find(o, name).isReady() })
 }
 
 // dueForRestart are the members whose pods must restart, sorted by number. A
@@ -79,8 +94,5 @@ func finishRestart(o Observation, p *Plan) {
 			return
 		}
 	}
-	p.Actions = append(p.Actions, Action{
-		Verb: Clear, Object: o.Cluster, Annotation: v1.RestartAnnotation,
-		Reason: v1.ReasonRestarted, Note: fmt.Sprintf("every instance has restarted since %s=%s asked for it", v1.RestartAnnotation, request),
-	})
+	p.clear(o, v1.RestartAnnotation, v1.ReasonRestarted, fmt.Sprintf("every instance has restarted since %s=%s asked for it", v1.RestartAnnotation, request))
 }

@@ -23,7 +23,7 @@ import (
 func Status(o Observation, p Plan, failures []Failure) v1.PostgresClusterStatus {
 	s := *o.Cluster.Status.DeepCopy()
 	s.ObservedGeneration = o.Cluster.Generation
-	s.Primary = o.primaryName()
+	s.Primary = o.lastPrimary()
 	s.Instances = int32(len(o.Instances))
 	s.Selector = labels.FormatLabels(specs.SelectorOf(o.Cluster))
 	s.Members = memberStatuses(o, p)
@@ -110,6 +110,7 @@ func conditions(o Observation, p Plan, failures []Failure) []metav1.Condition {
 		specAccepted(p),
 		primaryAvailable(o, p, blocked, blockedFound),
 		replicating(o, p),
+		failoverReady(o, p),
 		upToDate(o, p, failures),
 		ready(o, p, blocked, blockedFound),
 		progressing(o, p, blocked, blockedFound),
@@ -138,10 +139,12 @@ func primaryAvailable(o Observation, p Plan, blocked trouble, found bool) metav1
 		return no(kind, blocked.Reason, blocked.Message)
 	case name == "" && id == "":
 		return no(kind, v1.ReasonBootstrapping, describeAll(o, p))
+	case name == "" && o.hasReigned():
+		return no(kind, v1.ReasonElecting, describeAll(o, p))
 	case name == "":
 		return no(kind, v1.ReasonPrimaryNotReady, describeAll(o, p))
 	case exists && primary.State != nil && primary.State.Inspected && !primary.State.HasData:
-		return no(kind, v1.ReasonDataLost, fmt.Sprintf("the volume of the primary, %s, holds no data any more; nothing is initialised anew under this name. Restore the volume, or copy the data from a replica (%s)",
+		return no(kind, v1.ReasonDataLost, fmt.Sprintf("the volume of the primary, %s, holds no data any more; nothing is initialised anew under this name. Whether another instance can take over (%s), the condition FailoverReady says",
 			name, strings.Join(othersWithData(o, name), ", ")))
 	case exists:
 		t := troubleOf(primary, o.Now)
@@ -187,10 +190,38 @@ func replicating(o Observation, p Plan) metav1.Condition {
 			missing = append(missing, name)
 		}
 	}
-	if len(missing) > 0 {
-		return no(kind, v1.ReasonReplicasNotStream, "not streaming: "+strings.Join(missing, ", "))
+	if len(missing) == 0 {
+		return yes(kind, v1.ReasonAllReplicasStream, "")
 	}
-	return yes(kind, v1.ReasonAllReplicasStream, "")
+	text := "not streaming: " + strings.Join(missing, ", ")
+	if have, need := acknowledging(o); have < need && o.primaryServes() {
+		return o.short(kind, have, need, text)
+	}
+	return no(kind, v1.ReasonReplicasNotStream, text)
+}
+
+// acknowledging is how many replicas stream and may acknowledge commits, and how
+// many commits need: none in mode async, or as long as the primary does not say.
+func acknowledging(o Observation) (have, need int) {
+	primary, found := o.primary()
+	if o.Cluster.Spec.Replication.Mode != v1.ReplicationSync || !found || primary.State == nil {
+		return 0, 0
+	}
+	for _, s := range primary.State.Standbys {
+		if s.Sync && s.State == "streaming" {
+			have++
+		}
+	}
+	return have, int(*o.Cluster.Spec.Replication.Need)
+}
+
+// short says what fewer replicas than commits need mean.
+func (o Observation) short(kind string, have, need int, missing string) metav1.Condition {
+	if o.Cluster.Spec.Replication.Durability == v1.DurabilityPreferred {
+		return no(kind, v1.ReasonReplicasNotStream, fmt.Sprintf("%s; commits don't wait for them, as durability preferred asks (%d of %d acknowledge)", missing, have, need))
+	}
+	return no(kind, v1.ReasonCommitsWait, fmt.Sprintf("%s; commits wait: of the acknowledgements that each needs (%d), there are %d now. They go on by themselves when replicas are back; to let them go on at once, with less safety, set spec.replication.durability to preferred",
+		missing, need, have))
 }
 
 // upToDate compares what runs with what is asked. What does not run is the
@@ -225,7 +256,7 @@ func upToDate(o Observation, p Plan, failures []Failure) metav1.Condition {
 	case len(held) > 0:
 		return no(kind, v1.ReasonConfigurationRefused, limit("the server refuses the configuration and runs on with the one before; correct spec.postgres: "+describeHeld(held)))
 	case len(rolling) > 0:
-		return no(kind, v1.ReasonRestarting, "instances restart one at a time, replicas first and the primary last; still to come: "+strings.Join(rolling, ", "))
+		return no(kind, v1.ReasonRestarting, "instances restart one at a time, replicas first and the primary last, which hands over before; still to come: "+strings.Join(rolling, ", "))
 	case len(restart) > 0:
 		return no(kind, v1.ReasonRestartNeeded, fmt.Sprintf("takes effect at a restart, for which you ask with kubectl annotate pg/%s --overwrite %s=$(date +%%s): %s",
 			o.Cluster.Name, v1.RestartAnnotation, strings.Join(restart, ", ")))
@@ -407,10 +438,14 @@ func describeAll(o Observation, p Plan) string {
 	_, exists := o.primary()
 	switch {
 	case id == "":
+	case o.primaryName() == "" && o.lastPrimary() != "":
+		texts = append(texts, o.lastPrimary()+" leads no more, and no other instance has taken the lead yet")
 	case o.primaryName() == "":
 		texts = append(texts, "no instance has taken the lead yet")
 	case !exists:
 		texts = append(texts, o.primaryName()+" is the primary, and its pod and volume are gone")
+	case find(o, o.primaryName()).isReady() && find(o, o.primaryName()).State == nil && o.leaseExpired():
+		texts = append(texts, o.primaryName()+": it has not renewed the Lease in time")
 	case find(o, o.primaryName()).isReady() && !o.primaryServes():
 		texts = append(texts, o.primaryName()+": its server runs and takes no writes yet")
 	}

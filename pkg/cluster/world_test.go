@@ -54,6 +54,15 @@ type world struct {
 	// operator can't reach.
 	full bool
 	cut  map[string]bool
+	// nodes are those that instances run on; nil while nobody may look.
+	nodes map[string]*corev1.Node
+	// elections lets agents elect another primary when the one that reigns does
+	// not answer, without being told to.
+	elections bool
+	// unchanged is for how long the operator has seen the Lease stay as it is, and
+	// ended the reign before, as a Loop would know.
+	unchanged time.Duration
+	ended     EndedReign
 	// late are instances to which the kubelet brings nothing new.
 	late map[string]bool
 
@@ -63,8 +72,8 @@ type world struct {
 
 // volumeData is a database as a volume holds it.
 type volumeData struct {
-	systemID, lastHolder string
-	term                 uint64
+	systemID, dataID, lastHolder string
+	term                         uint64
 }
 
 var allKinds = []string{"ConfigMap", "EndpointSlice", "Lease", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
@@ -163,6 +172,7 @@ func (w *world) observe() Observation {
 	if err != nil {
 		panic(err)
 	}
+	o.Nodes, o.LeaseUnchanged, o.Ended = w.nodes, w.unchanged, w.ended
 	return o
 }
 
@@ -409,28 +419,31 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 	case data != nil:
 	case record.IsEmpty() && config.SystemID == "" && config.Bootstrap.Instance == pod.Name:
 		w.serial++
-		data = &volumeData{systemID: fmt.Sprint(7432000000000000000 + w.serial), lastHolder: pod.Name}
-		w.data[volume.UID] = data
+		data = w.fill(volume, volumeData{systemID: fmt.Sprint(7432000000000000000 + w.serial), lastHolder: pod.Name})
 	case !record.IsEmpty() && holder.Instance != pod.Name && w.primaryAnswers(holder) && slices.Contains(config.Members, pod.Name):
-		data = &volumeData{systemID: record.SystemID, lastHolder: holder.Instance, term: record.Term}
-		w.data[volume.UID] = data
+		data = w.fill(volume, volumeData{systemID: record.SystemID, lastHolder: holder.Instance, term: record.Term})
 	default:
 		s.Phase, s.Message = instanceapi.PhaseWaiting, "there is no data to clone"
 		return s
 	}
-	s.HasData, s.SystemID, s.ServerVersion, s.Timeline = true, data.systemID, "17.6", 1
+	if r := config.Reclone; r != nil && r.Instance == pod.Name && r.DataID == data.dataID && w.primaryAnswers(holder) && holder.Instance != pod.Name {
+		data = w.fill(volume, *data)
+	}
+	s.HasData, s.DataID, s.SystemID, s.ServerVersion, s.Timeline = true, data.dataID, data.systemID, "17.6", 1
 	s.Phase, s.ConfigHash = instanceapi.PhaseRunning, configHash(Observation{ConfigMap: configMap})
 	me := election.Holder{Instance: pod.Name, PodUID: string(pod.UID)}
-	if holder.Instance == pod.Name || record.IsEmpty() && data.lastHolder == pod.Name {
+	forced := config.ForcePromote != nil && *config.ForcePromote == instanceapi.ForcePromote{Instance: pod.Name, Term: record.Term}
+	if holder.Instance == pod.Name || record.IsEmpty() && data.lastHolder == pod.Name || forced && !w.primaryAnswers(holder) {
 		if holder != me {
-			data.term++
-			change(w, "shop", func(l *coordinationv1.Lease) {
-				l.Spec.HolderIdentity = ptr.To(me.String())
-				metav1.SetMetaDataAnnotation(&l.ObjectMeta, election.RecordAnnotation, election.Record{Term: data.term, SystemID: data.systemID}.String())
-			})
+			w.crown(pod)
 		}
-		data.lastHolder = pod.Name
+		if to := w.successor(config.Switchover, me); to != nil {
+			w.crown(to)
+			s.Phase, s.Message = instanceapi.PhaseStarting, "as a replica"
+			return s
+		}
 		s.Role, s.Ready = instanceapi.RolePrimary, true
+		s.Standbys = w.countMembers(pod.Name, config.Members)
 		return s
 	}
 	s.Role = instanceapi.RoleReplica
@@ -447,6 +460,94 @@ func (w *world) primaryAnswers(holder election.Holder) bool {
 	return pod != nil && string(pod.UID) == holder.PodUID && w.states[pod.UID].Role == instanceapi.RolePrimary
 }
 
+// fill puts new data on a volume.
+func (w *world) fill(volume *corev1.PersistentVolumeClaim, data volumeData) *volumeData {
+	w.serial++
+	data.dataID = fmt.Sprint("data-", w.serial)
+	w.data[volume.UID] = &data
+	return &data
+}
+
+// crown gives the Lease to a pod whose volume holds data.
+func (w *world) crown(pod *corev1.Pod) {
+	record, _ := Observation{Lease: w.lease()}.record()
+	data := w.data[w.volume(pod.Name).UID]
+	data.term, data.lastHolder = max(data.term, record.Term)+1, pod.Name
+	now := metav1.NewMicroTime(w.now)
+	change(w, "shop", func(l *coordinationv1.Lease) {
+		l.Spec.HolderIdentity = ptr.To(election.Holder{Instance: pod.Name, PodUID: string(pod.UID)}.String())
+		l.Spec.AcquireTime, l.Spec.RenewTime = &now, &now
+		reign := election.Record{Term: data.term, SystemID: data.systemID, HolderDataID: data.dataID}
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, election.RecordAnnotation, reign.String())
+	})
+}
+
+// successor is the pod to which the primary hands over; nil if it keeps the Lease.
+func (w *world) successor(s *instanceapi.Switchover, me election.Holder) *corev1.Pod {
+	record, _ := Observation{Lease: w.lease()}.record()
+	if s == nil || s.From != me.Instance || s.Term != record.Term {
+		return nil
+	}
+	for _, m := range record.Members {
+		if pod := w.pod(m.Instance); w.mayLead(m) && (s.To == "" || s.To == m.Instance) {
+			return pod
+		}
+	}
+	return nil
+}
+
+// elect lets the members of the record take over from a primary that does not
+// answer.
+func (w *world) elect() {
+	lease := w.lease()
+	if lease == nil {
+		return
+	}
+	record, holder := Observation{Lease: lease}.record()
+	if w.primaryAnswers(holder) {
+		return
+	}
+	for _, m := range record.Members {
+		if w.mayLead(m) {
+			w.crown(w.pod(m.Instance))
+			return
+		}
+	}
+}
+
+// mayLead says whether a member's server runs on the data that the record names.
+func (w *world) mayLead(m election.Member) bool {
+	pod, volume := w.pod(m.Instance), w.volume(m.Instance)
+	return pod != nil && volume != nil && w.data[volume.UID] != nil && w.data[volume.UID].dataID == m.DataID &&
+		pod.DeletionTimestamp == nil && w.states[pod.UID].Role == instanceapi.RoleReplica
+}
+
+// countMembers writes into the record who streams, and returns them.
+func (w *world) countMembers(primary string, names []string) []instanceapi.Standby {
+	var standbys []instanceapi.Standby
+	var members []election.Member
+	for _, name := range names {
+		if pod := w.pod(name); pod != nil && name != primary && w.states[pod.UID].Streaming {
+			id := w.states[pod.UID].DataID
+			standbys = append(standbys, instanceapi.Standby{Name: name, DataID: id, State: "streaming", Sync: true})
+			members = append(members, election.Member{Instance: name, DataID: id})
+		}
+	}
+	w.record(func(r *election.Record) { r.Members, r.Votes = members, min(1, len(members)) })
+	return standbys
+}
+
+// record edits the record of the reign.
+func (w *world) record(edit func(*election.Record)) {
+	record, _ := Observation{Lease: w.lease()}.record()
+	before := record.String()
+	if edit(&record); record.String() != before {
+		change(w, "shop", func(l *coordinationv1.Lease) {
+			metav1.SetMetaDataAnnotation(&l.ObjectMeta, election.RecordAnnotation, record.String())
+		})
+	}
+}
+
 // settle lets everybody take turns until nothing happens any more, and returns
 // the status; false if it does not come to that.
 func (w *world) settle() (v1.PostgresClusterStatus, bool) {
@@ -458,6 +559,9 @@ func (w *world) settle() (v1.PostgresClusterStatus, bool) {
 		_, p, status := w.pass()
 		w.kubernetes()
 		w.agents()
+		if w.elections {
+			w.elect()
+		}
 		w.now = w.now.Add(time.Second)
 		if still++; len(p.Actions) > 0 || w.serial != before {
 			still = 0

@@ -35,6 +35,9 @@ type Config struct {
 	Log      *logrus.Entry
 	// Namespace is the one to watch; empty: all.
 	Namespace string
+	// WatchNodes lets clusters react to nodes that are cordoned or gone; see
+	// MayWatchNodes.
+	WatchNodes bool
 	// OperatorImage is where the pods of clusters get their agent from.
 	OperatorImage string
 	// Now is the wall clock.
@@ -59,7 +62,7 @@ func New(config Config) (*Controller, error) {
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstBackOff, lastBackOff),
 		workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "clusters"})
-	sources, err := newSources(config.Kube, config.Postgres, config.Namespace, queue.Add)
+	sources, err := newSources(config.Kube, config.Postgres, config.Namespace, config.WatchNodes, queue.Add)
 	if err != nil {
 		return nil, fmt.Errorf("set up informers: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,7 +44,7 @@ type sources struct {
 // newSources sets up the informers of one namespace, or of all if it is empty.
 // Every event enqueues the name of a cluster and nothing else. Of children,
 // only what the operator made is cached, and without what nobody here reads.
-func newSources(kube cluster.Kube, postgres versioned.Interface, namespace string, enqueue func(cache.ObjectName)) (*sources, error) {
+func newSources(kube cluster.Kube, postgres versioned.Interface, namespace string, withNodes bool, enqueue func(cache.ObjectName)) (*sources, error) {
 	var (
 		clusters  = newInformer[*v1.PostgresCluster, *v1.PostgresClusterList](postgres.PgopV1().PostgresClusters(namespace), "")
 		ours      = labels.Set{specs.ManagedByLabel: specs.ManagedBy}.String()
@@ -73,6 +74,7 @@ func newSources(kube cluster.Kube, postgres versioned.Interface, namespace strin
 			Leases:          coordinationlisters.NewLeaseLister(leases.GetIndexer()),
 			EndpointSlices:  discoverylisters.NewEndpointSliceLister(endpoints.GetIndexer()),
 			Budgets:         policylisters.NewPodDisruptionBudgetLister(budgets.GetIndexer()),
+			Reigns:          cluster.NewReigns(),
 		},
 	}
 	if err := s.add(clusters, handlerOf(enqueue, clusterKey, always)); err != nil {
@@ -81,12 +83,97 @@ func newSources(kube cluster.Kube, postgres versioned.Interface, namespace strin
 	if err := s.add(leases, handlerOf(enqueue, childKey, reignChanged)); err != nil {
 		return nil, err
 	}
+	if err := leases.SetTransform(rememberReigns(s.listers.Reigns)); err != nil {
+		return nil, err
+	}
+	if withNodes {
+		if err := s.addNodes(kube, enqueue); err != nil {
+			return nil, err
+		}
+	}
 	for _, informer := range []cache.SharedIndexInformer{pods, volumes, services, secrets, configs, accounts, roles, bindings, endpoints, budgets} {
 		if err := s.add(informer, handlerOf(enqueue, childKey, anyChange)); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
+}
+
+// addNodes watches the nodes: a cluster with an instance on one wakes when it
+// comes, goes, or is cordoned. Of a node nothing else is kept.
+func (s *sources) addNodes(kube cluster.Kube, enqueue func(cache.ObjectName)) error {
+	nodes := newInformer[*corev1.Node, *corev1.NodeList](kube.Core.Nodes(), "")
+	if err := nodes.SetTransform(onlyWhatMatters); err != nil {
+		return err
+	}
+	wake := func(object any) {
+		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = gone.Obj
+		}
+		if node, ok := object.(*corev1.Node); ok {
+			s.wakeClustersOn(node.Name, enqueue)
+		}
+	}
+	_, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    wake,
+		DeleteFunc: wake,
+		UpdateFunc: func(before, after any) {
+			b, okB := before.(*corev1.Node)
+			a, okA := after.(*corev1.Node)
+			if okA && okB && a.Spec.Unschedulable != b.Spec.Unschedulable {
+				wake(after)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	s.informers = append(s.informers, nodes)
+	s.listers.Nodes = corelisters.NewNodeLister(nodes.GetIndexer())
+	return nil
+}
+
+func (s *sources) wakeClustersOn(node string, enqueue func(cache.ObjectName)) {
+	pods, _ := s.listers.Pods.List(labels.Everything()) // a cache can't fail
+	for _, pod := range pods {
+		if key, ok := childKey(pod); ok && pod.Spec.NodeName == node {
+			enqueue(key)
+		}
+	}
+}
+
+func onlyWhatMatters(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion},
+		Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
+	}, nil
+}
+
+// MayWatchNodes asks the API server whether the operator may look at nodes.
+func MayWatchNodes(ctx context.Context, kube cluster.Kube) (bool, error) {
+	_, err := kube.Core.Nodes().List(ctx, metav1.ListOptions{Limit: 1})
+	switch {
+	case apierrors.IsForbidden(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look at nodes: %w", err)
+	}
+	return true, nil
+}
+
+// rememberReigns tells r of each state of a Lease, before the cache has it: who
+// sees a new reign in the cache finds there how the one before ended.
+func rememberReigns(r *cluster.Reigns) cache.TransformFunc {
+	return func(object any) (any, error) {
+		if lease, ok := object.(*coordinationv1.Lease); ok {
+			r.Saw(lease)
+		}
+		return stripManagedFields(object)
+	}
 }
 
 // listWatcher is what the clients of all kinds have in common.

@@ -9,8 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
@@ -29,10 +32,12 @@ type Configuration struct {
 	// spec asks.
 	VolumeSize int64
 
-	// Switchover, Reclone and ForcePromote are what users have asked for.
-	Switchover   *instanceapi.Switchover
-	Reclone      *instanceapi.Reclone
-	ForcePromote *instanceapi.ForcePromote
+	// Switchover, Reclone and ForcePromote are what was asked for, and
+	// SwitchoverAsked is when the first was.
+	Switchover      *instanceapi.Switchover
+	SwitchoverAsked time.Time
+	Reclone         *instanceapi.Reclone
+	ForcePromote    *instanceapi.ForcePromote
 }
 
 // CheckConfiguration says what in the server's configuration the operator
@@ -80,14 +85,35 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 	if err != nil {
 		return nil, fmt.Errorf("marshal configuration of cluster %s: %w", c.Name, err)
 	}
-	return &corev1.ConfigMap{
+	made := &corev1.ConfigMap{
 		ObjectMeta: objectMeta(c, ConfigMap(c.Name)),
 		Data: map[string]string{
 			instanceapi.ConfigKey:       string(text),
 			instanceapi.PostgresConfKey: postgres.RenderConf(all),
 			instanceapi.HBAKey:          postgres.RenderHBA(c.Spec.Postgres.HBA),
 		},
-	}, nil
+	}
+	noteSwitchover(made, config)
+	return made, nil
+}
+
+// noteSwitchover notes on the ConfigMap when the switchover in it was asked for.
+func noteSwitchover(c *corev1.ConfigMap, config Configuration) {
+	if config.Switchover == nil {
+		delete(c.Annotations, SwitchoverAskedAnnotation)
+		return
+	}
+	metav1.SetMetaDataAnnotation(&c.ObjectMeta, SwitchoverAskedAnnotation, config.SwitchoverAsked.UTC().Format(time.RFC3339))
+}
+
+// SwitchoverAsked is when the switchover in a ConfigMap was asked for; the zero
+// time if nobody knows.
+func SwitchoverAsked(c *corev1.ConfigMap) time.Time {
+	asked, err := time.Parse(time.RFC3339, c.Annotations[SwitchoverAskedAnnotation])
+	if err != nil {
+		return time.Time{} // somebody edited it; it is asked for anew
+	}
+	return asked
 }
 
 // ReconfigureConfigMap returns live with what config says, and with the rest of
@@ -101,11 +127,15 @@ func ReconfigureConfigMap(live *corev1.ConfigMap, config Configuration) *corev1.
 	held.SystemID, held.Members, held.Bootstrap.Instance = config.SystemID, config.Members, config.Initialiser
 	held.Switchover, held.Reclone, held.ForcePromote = config.Switchover, config.Reclone, config.ForcePromote
 	text, err := json.MarshalIndent(held, "", "  ")
-	if err != nil || string(text) == live.Data[instanceapi.ConfigKey] {
+	if err != nil {
 		return nil
 	}
 	changed := live.DeepCopy()
 	changed.Data[instanceapi.ConfigKey] = string(text)
+	noteSwitchover(changed, config)
+	if equality.Semantic.DeepEqual(changed, live) {
+		return nil
+	}
 	return changed
 }
 
@@ -132,15 +162,20 @@ func parameters(c *v1.PostgresCluster) (map[string]string, error) {
 	return texts, errors.Join(errs...)
 }
 
-// RepairConfigMap returns live with the data and labels of want, or nil if it
-// has them.
+// RepairConfigMap returns live with the data and labels of want, and with its
+// note of a switchover, or nil if it has them.
 func RepairConfigMap(live, want *corev1.ConfigMap) *corev1.ConfigMap {
-	if maps.Equal(live.Data, want.Data) && hasLabels(live.Labels, want.Labels) {
+	asked, isAsked := want.Annotations[SwitchoverAskedAnnotation]
+	if maps.Equal(live.Data, want.Data) && hasLabels(live.Labels, want.Labels) && live.Annotations[SwitchoverAskedAnnotation] == asked {
 		return nil
 	}
 	repaired := live.DeepCopy()
 	repaired.Data = want.Data
 	repaired.Labels = withLabels(live.Labels, want.Labels)
+	delete(repaired.Annotations, SwitchoverAskedAnnotation)
+	if isAsked {
+		metav1.SetMetaDataAnnotation(&repaired.ObjectMeta, SwitchoverAskedAnnotation, asked)
+	}
 	return repaired
 }
 

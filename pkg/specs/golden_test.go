@@ -115,6 +115,7 @@ func goldenObjects(t *testing.T) map[string]any {
 	starting.Initialiser = "shop-1"
 	running.SystemID = "7432000000000000001"
 	running.Switchover = &instanceapi.Switchover{To: "shop-2", From: "shop-1", Term: 3}
+	running.SwitchoverAsked = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	running.Reclone = &instanceapi.Reclone{Instance: "shop-3", DataID: "d3"}
 	running.ForcePromote = &instanceapi.ForcePromote{Instance: "shop-2", Term: 3}
 	services := Services(c)

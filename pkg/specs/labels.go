@@ -24,6 +24,9 @@ const (
 	// CreatedForAnnotation is the UID of the PostgresCluster for which a volume
 	// was made. One with another UID was retained and is being adopted.
 	CreatedForAnnotation = "pgop.dev/created-for"
+	// SwitchoverAskedAnnotation on the ConfigMap is when the switchover in it was
+	// asked for, so that one that does not come about ends.
+	SwitchoverAskedAnnotation = "pgop.dev/switchover-asked"
 	// ClassAnnotation is the storage class that a volume was asked to be of;
 	// none: the default.
 	ClassAnnotation = "pgop.dev/storage-class"

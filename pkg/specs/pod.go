@@ -104,6 +104,17 @@ func RepairPodLabels(live *corev1.Pod, c *v1.PostgresCluster, role string) *core
 	return repaired
 }
 
+// DropPodRole returns live without a role, so that no Service leads to it by
+// one, or nil if it has none.
+func DropPodRole(live *corev1.Pod) *corev1.Pod {
+	if _, has := live.Labels[RoleLabel]; !has {
+		return nil
+	}
+	dropped := live.DeepCopy()
+	delete(dropped.Labels, RoleLabel)
+	return dropped
+}
+
 // templateOf is the part of pod whose change means that the instance must
 // restart. The operator's own image is left out: a new operator restarts no
 // server by itself.

@@ -25,6 +25,20 @@ const (
 // it away when all have restarted.
 const RestartAnnotation = "pgop.dev/restart"
 
+// Requests on a running cluster. Their value is the name of an instance. The
+// operator takes each away when it is done, void or refused, and an event says
+// which.
+const (
+	// SwitchoverAnnotation asks the primary to hand over to that replica.
+	SwitchoverAnnotation = "pgop.dev/switchover-to"
+	// RecloneAnnotation asks that replica to throw its data away and to copy the
+	// primary anew.
+	RecloneAnnotation = "pgop.dev/reclone"
+	// ForcePromoteAnnotation asks that replica to take over although it may lack
+	// what was committed, when nobody may take over safely.
+	ForcePromoteAnnotation = "pgop.dev/force-promote"
+)
+
 // Types of conditions. Each is always present: False is set, not left out.
 const (
 	// ConditionReady is True when every instance asked for serves.
@@ -33,6 +47,9 @@ const (
 	ConditionPrimaryAvailable = "PrimaryAvailable"
 	// ConditionReplicating is True when every replica asked for streams.
 	ConditionReplicating = "Replicating"
+	// ConditionFailoverReady is True when another instance can take over from the
+	// primary, or none is meant to.
+	ConditionFailoverReady = "FailoverReady"
 	// ConditionProgressing is True while the operator has something to do.
 	ConditionProgressing = "Progressing"
 	// ConditionUpToDate is True when every instance runs what the spec asks for.
@@ -54,6 +71,17 @@ const (
 	ReasonAllReplicasStream    = "AllReplicasStream"
 	ReasonNoReplicas           = "NoReplicas"
 	ReasonReplicasNotStream    = "ReplicasNotStreaming"
+	ReasonCommitsWait          = "CommitsWait"
+	ReasonCanFailOver          = "CanFailOver"
+	ReasonSingleInstance       = "SingleInstance"
+	ReasonElecting             = "Electing"
+	ReasonNoCandidates         = "NoCandidates"
+	ReasonFailoverBlocked      = "FailoverBlocked"
+	ReasonFailedOver           = "FailedOver"
+	ReasonSwitchedOver         = "SwitchedOver"
+	ReasonSwitchoverFailed     = "SwitchoverFailed"
+	ReasonRequestRefused       = "RequestRefused"
+	ReasonRecloned             = "Recloned"
 	ReasonSettled              = "Settled"
 	ReasonReconciling          = "Reconciling"
 	ReasonBlocked              = "Blocked"

@@ -20,7 +20,7 @@ import (
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`,description="What the primary's server says its version is"
 // +kubebuilder:printcolumn:name="Instances",type=integer,JSONPath=`.spec.instances`,description="Instances asked for"
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyInstances`,description="Instances that serve: the primary, and replicas that stream from it"
-// +kubebuilder:printcolumn:name="Primary",type=string,JSONPath=`.status.primary`,description="The instance that takes writes"
+// +kubebuilder:printcolumn:name="Primary",type=string,JSONPath=`.status.primary`,description="The instance that takes writes, or took them last"
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.phase`,description="The conditions in one word"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 50",message="metadata.name: at most 50 characters, since names of Services, hosts and slots are derived from it; choose a shorter name"
@@ -386,7 +386,7 @@ type PostgresClusterStatus struct {
 	// A summary of the conditions for people; never decides anything.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
-	// The instance that takes writes.
+	// The instance that takes writes, or took them last while there is none.
 	// +optional
 	Primary string `json:"primary,omitempty"`
 	// How many instances there are.

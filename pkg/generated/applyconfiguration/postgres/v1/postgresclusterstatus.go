@@ -17,7 +17,7 @@ type PostgresClusterStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// A summary of the conditions for people; never decides anything.
 	Phase *postgresv1.Phase `json:"phase,omitempty"`
-	// The instance that takes writes.
+	// The instance that takes writes, or took them last while there is none.
 	Primary *string `json:"primary,omitempty"`
 	// How many instances there are.
 	Instances *int32 `json:"instances,omitempty"`
