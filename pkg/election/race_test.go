@@ -3,4 +3,4 @@
 package election
 
 // defaultSeeds are few, since the race detector makes each ten times as slow.
-const defaultSeeds = 120
+const defaultSeeds = 60
