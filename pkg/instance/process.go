@@ -148,6 +148,9 @@ func serverArguments(o Options, v volume) []string {
 		"unix_socket_permissions=0700",
 		"cluster_name=" + o.Instance,
 		"hot_standby=on",
+		// A server that recovers from a crash of a backend by itself would show
+		// what may not last; the agent starts it anew, closed where it must be.
+		"restart_after_crash=off",
 		"logging_collector=off",
 		"log_destination=stderr",
 		"ssl=on",

@@ -37,6 +37,7 @@ var Owned = []string{
 	"promote_trigger_file",
 	"recovery_end_command",
 	"recovery_target*",
+	"restart_after_crash",
 	"restore_command",
 	"ssl",
 	"ssl_*_file",
