@@ -86,8 +86,9 @@ type Agent struct {
 	resignAt time.Time
 	// refused is a switchover that failed, and is not tried again.
 	refused *instanceapi.Switchover
-	// downSince is since when a primary's server has not answered.
-	downSince time.Time
+	// downSince is since when a primary's server has not been up, and upSince
+	// since when it has; one of them is zero.
+	downSince, upSince time.Time
 	// remedy is what a replica that can't stream needs.
 	remedy remedy
 	// rejoinAt is when a replica last found out why it does not stream,

@@ -123,14 +123,20 @@ func (a *Agent) whyGiveWay(now running) string {
 	restart, unresponsive := orDefault(ha.RestartTimeout.Duration), orDefault(ha.UnresponsiveTimeout.Duration)
 	canTakeOver := len(a.view.knownLease().Record.Members) > 0
 	if now.answers() {
-		a.downSince = time.Time{}
-		if silent := time.Since(a.prober.answeredAt()); silent > unresponsive {
+		if !a.downSince.IsZero() || a.upSince.IsZero() {
+			a.downSince, a.upSince = time.Time{}, time.Now()
+		}
+		answered := a.prober.answeredAt()
+		if answered.Before(a.upSince) {
+			answered = a.upSince // it is asked in a moment
+		}
+		if silent := time.Since(answered); silent > unresponsive {
 			return fmt.Sprintf("the server has answered no new connection for %s", silent.Round(time.Second))
 		}
 		return ""
 	}
 	if a.downSince.IsZero() {
-		a.downSince = time.Now()
+		a.downSince, a.upSince = time.Now(), time.Time{}
 	}
 	if down := time.Since(a.downSince); down > restart && canTakeOver {
 		return fmt.Sprintf("the server has not come up within %s", down.Round(time.Second))

@@ -102,7 +102,7 @@ func (a *Agent) elect() election.Target {
 	if a.elector.state.Reigns() {
 		return out.Target // it is on its way out
 	}
-	a.resign, a.downSince = nil, time.Time{}
+	a.resign, a.downSince, a.upSince = nil, time.Time{}, time.Time{}
 	switch {
 	case !a.mayLead():
 	case a.job == nil && now.Role == instanceapi.RoleNone:
