@@ -73,6 +73,12 @@ func TestPassesConverge(t *testing.T) {
 			"change the storage class": func(t *rapid.T) {
 				w.class(rapid.SampledFrom([]string{"", "standard", "fast"}).Draw(t, "class"))
 			},
+			"switch the mode": func(t *rapid.T) {
+				mode := rapid.SampledFrom([]v1.ReplicationMode{v1.ReplicationAsync, v1.ReplicationSync}).Draw(t, "mode")
+				w.edit(func(s *v1.PostgresClusterSpec) {
+					s.Replication = v1.ReplicationSpec{Mode: mode, Durability: v1.DurabilityPreferred}
+				})
+			},
 			"switch retain": func(t *rapid.T) {
 				retain := rapid.SampledFrom([]v1.RetainPolicy{v1.RetainVolumes, v1.DeleteVolumes}).Draw(t, "retain")
 				w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Retain = retain })

@@ -106,15 +106,33 @@ func (s *sources) addNodes(kube cluster.Kube, enqueue func(cache.ObjectName)) er
 	if err := nodes.SetTransform(onlyWhatMatters); err != nil {
 		return err
 	}
+	if _, err := nodes.AddEventHandler(nodeHandler(s.listers.Pods, enqueue)); err != nil {
+		return err
+	}
+	s.informers = append(s.informers, nodes)
+	s.listers.Nodes = corelisters.NewNodeLister(nodes.GetIndexer())
+	return nil
+}
+
+// nodeHandler enqueues the clusters that have a pod on a node that comes, goes,
+// or is cordoned.
+func nodeHandler(pods corelisters.PodLister, enqueue func(cache.ObjectName)) cache.ResourceEventHandler {
 	wake := func(object any) {
 		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 			object = gone.Obj
 		}
-		if node, ok := object.(*corev1.Node); ok {
-			s.wakeClustersOn(node.Name, enqueue)
+		node, ok := object.(*corev1.Node)
+		if !ok {
+			return
+		}
+		all, _ := pods.List(labels.Everything()) // a cache can't fail
+		for _, pod := range all {
+			if key, ok := childKey(pod); ok && pod.Spec.NodeName == node.Name {
+				enqueue(key)
+			}
 		}
 	}
-	_, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    wake,
 		DeleteFunc: wake,
 		UpdateFunc: func(before, after any) {
@@ -124,24 +142,10 @@ func (s *sources) addNodes(kube cluster.Kube, enqueue func(cache.ObjectName)) er
 				wake(after)
 			}
 		},
-	})
-	if err != nil {
-		return err
-	}
-	s.informers = append(s.informers, nodes)
-	s.listers.Nodes = corelisters.NewNodeLister(nodes.GetIndexer())
-	return nil
-}
-
-func (s *sources) wakeClustersOn(node string, enqueue func(cache.ObjectName)) {
-	pods, _ := s.listers.Pods.List(labels.Everything()) // a cache can't fail
-	for _, pod := range pods {
-		if key, ok := childKey(pod); ok && pod.Spec.NodeName == node {
-			enqueue(key)
-		}
 	}
 }
 
+// onlyWhatMatters is what the cache keeps of a node.
 func onlyWhatMatters(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {

@@ -1,17 +1,26 @@
 package controller
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/cluster"
 	"github.com/pgop/postgres-operator/pkg/election"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
@@ -115,5 +124,65 @@ func TestCachesHoldNoManagedFields(t *testing.T) {
 	}
 	if diff := cmp.Diff(pod("shop", "1"), stripped); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Of nodes only what matters is kept, and only what matters wakes the clusters on
+// them.
+func TestNodesWakeTheClustersOnThem(t *testing.T) {
+	node := func(name string, cordoned bool) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Unschedulable: cordoned}}
+	}
+	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	for cluster, node := range map[string]string{"shop": "one", "other": "two", "": "one"} {
+		p := pod(cluster, "1")
+		p.Name, p.Spec.NodeName = cluster+"-1", node
+		if err := pods.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for why, c := range map[string]struct {
+		event func(cache.ResourceEventHandler)
+		want  []string
+	}{
+		"made":    {func(h cache.ResourceEventHandler) { h.OnAdd(node("one", false), false) }, []string{"db/shop"}},
+		"deleted": {func(h cache.ResourceEventHandler) { h.OnDelete(node("two", false)) }, []string{"db/other"}},
+		"deleted while the watch was cut": {func(h cache.ResourceEventHandler) {
+			h.OnDelete(cache.DeletedFinalStateUnknown{Key: "two", Obj: node("two", false)})
+		}, []string{"db/other"}},
+		"cordoned":             {func(h cache.ResourceEventHandler) { h.OnUpdate(node("one", false), node("one", true)) }, []string{"db/shop"}},
+		"uncordoned":           {func(h cache.ResourceEventHandler) { h.OnUpdate(node("one", true), node("one", false)) }, []string{"db/shop"}},
+		"a heartbeat":          {func(h cache.ResourceEventHandler) { h.OnUpdate(node("one", true), node("one", true)) }, nil},
+		"of nobody's instance": {func(h cache.ResourceEventHandler) { h.OnDelete(node("three", false)) }, nil},
+	} {
+		var got []string
+		c.event(nodeHandler(corelisters.NewPodLister(pods), func(key cache.ObjectName) { got = append(got, key.String()) }))
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: %s", why, diff)
+		}
+	}
+	whole := node("one", true)
+	whole.Labels, whole.Status.Images = map[string]string{"zone": "a"}, []corev1.ContainerImage{{SizeBytes: 1}}
+	kept, err := onlyWhatMatters(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(node("one", true), kept); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWhoMayNotWatchNodes(t *testing.T) {
+	kube := fake.NewClientset()
+	may, err := MayWatchNodes(context.Background(), cluster.Kube{Core: kube.CoreV1()})
+	if !may || err != nil {
+		t.Errorf("%v, %v; nothing forbids it", may, err)
+	}
+	kube.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))
+	})
+	may, err = MayWatchNodes(context.Background(), cluster.Kube{Core: kube.CoreV1()})
+	if may || err != nil {
+		t.Errorf("%v, %v; it is forbidden", may, err)
 	}
 }

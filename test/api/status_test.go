@@ -178,7 +178,7 @@ func contradiction(c *v1.PostgresCluster) error {
 	if (s.Phase == v1.PhaseInvalid) == is(v1.ConditionSpecAccepted) {
 		wrong("%s, and SpecAccepted is %v", s.Phase, is(v1.ConditionSpecAccepted))
 	}
-	for _, kind := range []string{v1.ConditionReady, v1.ConditionPrimaryAvailable, v1.ConditionReplicating, v1.ConditionProgressing, v1.ConditionUpToDate, v1.ConditionSpecAccepted} {
+	for _, kind := range []string{v1.ConditionReady, v1.ConditionPrimaryAvailable, v1.ConditionReplicating, v1.ConditionFailoverReady, v1.ConditionProgressing, v1.ConditionUpToDate, v1.ConditionSpecAccepted} {
 		condition := meta.FindStatusCondition(s.Conditions, kind)
 		switch {
 		case condition == nil:

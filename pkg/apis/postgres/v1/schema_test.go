@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -279,31 +280,42 @@ func TestUpdate(t *testing.T) {
 
 // An update that touches nothing must pass whatever is stored, or a status
 // could never be written.
-func TestUnchangedExampleCanBeWrittenAgain(t *testing.T) {
+func TestUnchangedExamplesCanBeWrittenAgain(t *testing.T) {
 	s := loadSchema(t)
-	stored, err := s.Create(example(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if unknown := s.Unknown(example(t)); len(unknown) > 0 {
-		t.Errorf("the example has unknown fields %v", unknown)
-	}
-	again, err := s.Update(stored, stored)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(stored, again); diff != "" {
-		t.Error(diff)
+	for file, example := range examples(t) {
+		stored, err := s.Create(example)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if unknown := s.Unknown(example); len(unknown) > 0 {
+			t.Errorf("%s has unknown fields %v", file, unknown)
+		}
+		again, err := s.Update(stored, stored)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if diff := cmp.Diff(stored, again); diff != "" {
+			t.Errorf("%s: %s", file, diff)
+		}
 	}
 }
 
-func example(t testing.TB) map[string]any {
+// examples are the manifests that people start from, by file.
+func examples(t testing.TB) map[string]map[string]any {
 	t.Helper()
-	text, err := os.ReadFile("../../../../example/postgrescluster.yaml")
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob("../../../../example/*.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("examples are %v, %v", files, err)
 	}
-	return object(t, string(text))
+	examples := map[string]map[string]any{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		examples[filepath.Base(file)] = object(t, string(text))
+	}
+	return examples
 }
 
 // A-01: a key without a value is not dropped, so that somebody can refuse it.
