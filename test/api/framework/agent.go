@@ -14,6 +14,8 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -193,9 +195,21 @@ func (a *agent) act(ctx context.Context) {
 		a.say("waiting for the Lease")
 		return
 	}
+	config, _ := a.config() // the zero one asks for nothing
 	switch {
 	case holder == a.me():
+		if to := a.successor(config.Switchover, record); to != nil {
+			a.k.report(ctx, to.claim(ctx, lease, record))
+			return
+		}
 		a.k.report(ctx, a.serveInSlice(ctx, record))
+		a.k.report(ctx, a.renew(ctx, lease, record))
+		return
+	case config.ForcePromote != nil && *config.ForcePromote == instanceapi.ForcePromote{Instance: a.pod.Name, Term: record.Term}:
+		a.k.report(ctx, a.claim(ctx, lease, record))
+		return
+	case config.Reclone != nil && *config.Reclone == instanceapi.Reclone{Instance: a.pod.Name, DataID: a.volume.dataID}:
+		a.store(func(v *volume) { v.dataID = rand.Text() })
 		return
 	case a.volume.dataID == "" && !record.IsEmpty() && holder.Instance == a.pod.Name:
 		a.say("this instance reigned, and its volume is empty")
@@ -251,6 +265,85 @@ func (a *agent) claim(ctx context.Context, lease *coordinationv1.Lease, last ele
 	}
 	a.store(func(v *volume) { v.lastReign, v.lastHolder = record, a.pod.Name })
 	return nil
+}
+
+// renewPeriod is how often the holder writes the Lease.
+const renewPeriod = 3 * time.Second
+
+// renew writes the Lease when it is due, and who can take over when that changes.
+func (a *agent) renew(ctx context.Context, lease *coordinationv1.Lease, record election.Record) error {
+	before := record.String()
+	record.Members = a.members()
+	record.Votes = min(1, len(record.Members))
+	if record.String() == before && time.Since(ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time) < renewPeriod {
+		return nil
+	}
+	now := metav1.NowMicro()
+	renewed := lease.DeepCopy()
+	renewed.Spec.RenewTime = &now
+	metav1.SetMetaDataAnnotation(&renewed.ObjectMeta, election.RecordAnnotation, record.String())
+	_, err := a.k.f.Kube.CoordinationV1().Leases(lease.Namespace).Update(ctx, renewed, metav1.UpdateOptions{})
+	return err
+}
+
+// members are the other instances of the cluster that have data.
+func (a *agent) members() []election.Member {
+	var members []election.Member
+	for _, other := range a.siblings() {
+		other.mu.Lock()
+		if id := other.volume.dataID; id != "" {
+			members = append(members, election.Member{Instance: other.pod.Name, DataID: id})
+		}
+		other.mu.Unlock()
+	}
+	return members
+}
+
+// siblings are the agents of the cluster's other instances, by name.
+func (a *agent) siblings() []*agent {
+	a.k.mu.Lock()
+	defer a.k.mu.Unlock()
+	var others []*agent
+	for _, other := range a.k.agents {
+		if other != a && metav1.GetControllerOf(other.pod).UID == metav1.GetControllerOf(a.pod).UID {
+			others = append(others, other)
+		}
+	}
+	slices.SortFunc(others, func(a, b *agent) int { return strings.Compare(a.pod.Name, b.pod.Name) })
+	return others
+}
+
+// successor is the agent to which the primary hands over; nil if it keeps the
+// Lease.
+func (a *agent) successor(asked *instanceapi.Switchover, record election.Record) *agent {
+	if asked == nil || asked.From != a.pod.Name || asked.Term != record.Term || a.k.scriptOf(a.pod.Name).KeepsTheLead {
+		return nil
+	}
+	for _, other := range a.siblings() {
+		isMember := slices.ContainsFunc(record.Members, func(m election.Member) bool { return m.Instance == other.pod.Name })
+		if isMember && (asked.To == "" || asked.To == other.pod.Name) {
+			return other
+		}
+	}
+	return nil
+}
+
+// TakeOver lets an instance take the Lease from the one that has it.
+func (k *Kubelet) TakeOver(instance string) {
+	k.f.T.Helper()
+	k.f.Await(instance+" takes over", func(ctx context.Context) error {
+		pod, err := k.factory.Core().V1().Pods().Lister().Pods(k.f.Namespace).Get(instance)
+		if err != nil {
+			return err
+		}
+		a, err := k.agentOf(pod)
+		if err != nil {
+			return err
+		}
+		lease, record, _ := a.lease()
+		return a.claim(ctx, lease, record)
+	})
+	k.poke()
 }
 
 // serveInSlice writes an address of the real kind: the API server allows none

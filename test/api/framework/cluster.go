@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/election"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
@@ -231,13 +232,81 @@ func eventOrder(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTim
 // Renew renews a cluster's Lease, as its primary's agent does.
 func (f *Framework) Renew(cluster string) {
 	f.T.Helper()
-	lease, err := f.Kube.CoordinationV1().Leases(f.Namespace).Get(f.ctx(), cluster, metav1.GetOptions{})
+	f.Await("the Lease is renewed", func(ctx context.Context) error { // the agent writes it, too
+		lease, err := f.Kube.CoordinationV1().Leases(f.Namespace).Get(ctx, cluster, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		now := metav1.NowMicro()
+		lease.Spec.RenewTime = &now
+		_, err = f.Kube.CoordinationV1().Leases(f.Namespace).Update(ctx, lease, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// MembersOf are the instances that can take over in a cluster, as its Lease says.
+func (f *Framework) MembersOf(ctx context.Context, cluster string) ([]election.Member, error) {
+	lease, err := f.Kube.CoordinationV1().Leases(f.Namespace).Get(ctx, cluster, metav1.GetOptions{})
 	if err != nil {
-		f.T.Fatal(err)
+		return nil, err
 	}
-	now := metav1.NowMicro()
-	lease.Spec.RenewTime = &now
-	if _, err := f.Kube.CoordinationV1().Leases(f.Namespace).Update(f.ctx(), lease, metav1.UpdateOptions{}); err != nil {
-		f.T.Fatal(err)
-	}
+	record, err := election.ParseRecord(lease.Annotations[election.RecordAnnotation])
+	return record.Members, err
+}
+
+// Ask puts an annotation on the cluster, as kubectl annotate does.
+func (c *Cluster) Ask(annotation, value string) {
+	c.f.T.Helper()
+	c.Edit(func(live *v1.PostgresCluster) { metav1.SetMetaDataAnnotation(&live.ObjectMeta, annotation, value) })
+}
+
+// AwaitAnswer waits until an annotation is gone, and there is as many an event of
+// that reason, whose last has all of the words.
+func (c *Cluster) AwaitAnswer(annotation, reason string, times int, words ...string) {
+	c.f.T.Helper()
+	c.f.Await(fmt.Sprintf("%s is answered by %s %q", annotation, reason, words), func(ctx context.Context) error {
+		live, err := c.Get(ctx)
+		if err != nil {
+			return err
+		}
+		if value, there := live.Annotations[annotation]; there {
+			return fmt.Errorf("%s=%s is still there; %s", annotation, value, Summary(live))
+		}
+		messages, err := c.Messages(ctx)
+		if err != nil {
+			return err
+		}
+		told := slices.DeleteFunc(slices.Clone(messages), func(m string) bool { return !strings.HasPrefix(m, reason+": ") })
+		if len(told) != times {
+			return fmt.Errorf("told %d times: %q", len(told), messages)
+		}
+		for _, word := range words {
+			if !strings.Contains(told[times-1], word) {
+				return fmt.Errorf("told %q", told)
+			}
+		}
+		return nil
+	})
+}
+
+// AwaitPrimary waits until the named instance is the primary, in the status and
+// by the labels of the pods, and no other is.
+func (c *Cluster) AwaitPrimary(name string) {
+	c.f.T.Helper()
+	c.f.Await(name+" is the primary", func(ctx context.Context) error {
+		live, err := c.Get(ctx)
+		if err != nil {
+			return err
+		}
+		pods, err := c.Pods(ctx)
+		if err != nil {
+			return err
+		}
+		for _, pod := range pods {
+			if isPrimary := pod.Labels[specs.RoleLabel] == "primary"; isPrimary != (pod.Name == name) {
+				return fmt.Errorf("%s has the role %q", pod.Name, pod.Labels[specs.RoleLabel])
+			}
+		}
+		return Want("primary", live.Status.Primary, name)
+	})
 }

@@ -37,6 +37,8 @@ type Script struct {
 	Lingers bool
 	// Hangs lets the agent accept connections and never answer.
 	Hangs bool
+	// KeepsTheLead lets a primary that is asked to hand over do nothing.
+	KeepsTheLead bool
 	// State changes what the agent says of itself.
 	State func(*instanceapi.State)
 }
