@@ -89,6 +89,8 @@ type Agent struct {
 	// downSince is since when a primary's server has not been up, and upSince
 	// since when it has; one of them is zero.
 	downSince, upSince time.Time
+	// roomier is a member with room on its volume while this one's is full.
+	roomier string
 	// remedy is what a replica that can't stream needs.
 	remedy remedy
 	// rejoinAt is when a replica last found out why it does not stream,

@@ -94,6 +94,7 @@ func (a *Agent) awaitWhole(ctx context.Context, instance string) error {
 // who can, it is started again.
 func (a *Agent) giveWay(ctx context.Context, why string) error {
 	a.log.WithField("why", why).Warn("this primary gives way")
+	a.roomier = ""
 	a.status.enter(instanceapi.PhaseStopping, why)
 	if err := a.killServer(ctx); err != nil {
 		return err
@@ -102,6 +103,22 @@ func (a *Agent) giveWay(ctx context.Context, why string) error {
 		a.resign, a.resignAt = &election.Resign{}, time.Now()
 	}
 	return nil
+}
+
+// findRoom is a member that has room on its volume while this primary's has none
+// for another segment of WAL; empty: there is no need, or no such member.
+func (a *Agent) findRoom(ctx context.Context) string {
+	_, free, err := volumeSize(a.options.Mount)
+	if err != nil || free >= a.segmentSize {
+		return ""
+	}
+	for _, member := range a.view.knownLease().Record.Members {
+		const plenty = 4 // else the next one is full in a moment
+		if peer, err := a.peers.peer(ctx, member.Instance); err == nil && peer.VolumeFree >= plenty*a.segmentSize {
+			return member.Instance
+		}
+	}
+	return ""
 }
 
 // checkpoint makes one over a connection of its own, since it may take long.
@@ -129,6 +146,9 @@ func (a *Agent) whyGiveWay(now running) string {
 		answered := a.prober.answeredAt()
 		if answered.Before(a.upSince) {
 			answered = a.upSince // it is asked in a moment
+		}
+		if a.roomier != "" {
+			return fmt.Sprintf("its volume is full, and that of %s has room", a.roomier)
 		}
 		if silent := time.Since(answered); silent > unresponsive {
 			return fmt.Sprintf("the server has answered no new connection for %s", silent.Round(time.Second))

@@ -262,6 +262,9 @@ func (a *Agent) tend(ctx context.Context) error {
 	if now.Role == instanceapi.RoleReplica {
 		problems = append(problems, a.keepSlotsLikePrimary(ctx, now.Upstream))
 	}
+	if now.Open {
+		a.roomier = a.findRoom(ctx)
+	}
 	if now.Role == instanceapi.RolePrimary {
 		problems = append(problems, a.keepOwnSlots(ctx),
 			keepLogins(ctx, a.sql, a.options.SecretsDir))
