@@ -76,10 +76,11 @@ type Agent struct {
 	confMu sync.Mutex
 	// shown is what the election core knows of the data.
 	shown shownData
-	// cut is the highest term for which the WAL receiver was cut, sealing the one
-	// for which it is to be, and position what was measured after the cut.
-	cut, sealing uint64
-	position     position
+	// sealed is the highest term on the volume; cut the highest for which the WAL
+	// receiver was cut in this life of the agent, sealing the one for which it is
+	// to be, and position what was measured after the cut.
+	sealed, cut, sealing uint64
+	position             position
 	// resign is there once the server has stopped for another to reign, and
 	// resignAt is since when.
 	resign   *election.Resign

@@ -38,10 +38,11 @@ func (a *Agent) prepare(ctx context.Context) error {
 		return err
 	}
 	a.knowReign(memory)
-	if a.cut, err = a.volume.readSealed(); err != nil {
+	// What was cut and measured in an earlier life counts no more.
+	if a.sealed, err = a.volume.readSealed(); err != nil {
 		return err
 	}
-	a.status.update(func(s *instanceapi.State) { s.Sealed = a.cut })
+	a.status.update(func(s *instanceapi.State) { s.Sealed = a.sealed })
 	a.prepared = true
 	return nil
 }

@@ -72,7 +72,7 @@ func (a *Agent) show() {
 func (a *Agent) elect() election.Target {
 	if a.job == nil {
 		a.show()
-		a.elector.state.Sealed = max(a.elector.state.Sealed, a.cut)
+		a.elector.state.Sealed = max(a.elector.state.Sealed, a.sealed)
 	}
 	now, config, lease := a.runningAs(), a.view.knownConfig().Config, a.view.knownLease()
 	in := election.Input{
@@ -359,7 +359,8 @@ func (a *Agent) noticeExit() {
 	}
 	err := s.exitError()
 	if a.fenced.Load() {
-		return // the loop retires it
+		a.noticeFenced()
+		return
 	}
 	if !s.isReady() && !s.wasKilled() {
 		// What is in force may be why: the next start is with what was before.
@@ -377,6 +378,19 @@ func (a *Agent) noticeExit() {
 		return
 	}
 	a.postpone()
+}
+
+// noticeFenced takes note of a server that was killed before it wrote; one that
+// wrote is retired.
+func (a *Agent) noticeFenced() {
+	if a.runningAs().Role == instanceapi.RolePrimary {
+		return
+	}
+	a.killMu.Lock()
+	a.fenced.Store(false)
+	a.killMu.Unlock()
+	a.server = nil
+	a.runs(running{})
 }
 
 // noticeReady takes note of a server that has begun to accept connections of

@@ -23,7 +23,7 @@ import (
 const (
 	// standbysEvery is how often a primary looks at its standbys when nothing is
 	// under way, and standbysSoon when a change of S is.
-	standbysEvery = 500 * time.Millisecond
+	standbysEvery = time.Second
 	standbysSoon  = 50 * time.Millisecond
 	// standbysTimeout bounds one look.
 	standbysTimeout = 2 * time.Second

@@ -32,7 +32,7 @@ func (a *Agent) seal(ctx context.Context, term uint64) error {
 	if err != nil {
 		return err
 	}
-	a.position, a.cut = measured, term
+	a.position, a.cut, a.sealed = measured, term, max(a.sealed, term)
 	a.status.update(func(s *instanceapi.State) { s.Sealed = term })
 	a.log.WithField("term", term).WithField("timeline", measured.Timeline).WithField("end", measured.End.String()).Info("sealed: this instance receives nothing more from the primary before")
 	return nil
