@@ -153,5 +153,8 @@ func content(o *unstructured.Unstructured) map[string]any {
 	c.SetManagedFields(nil)
 	c.SetGeneration(0)
 	delete(c.Object, "status")
+	if spec, ok := c.Object["spec"].(map[string]any); ok {
+		delete(spec, "renewTime") // the holder of a Lease goes on
+	}
 	return c.Object
 }

@@ -203,7 +203,7 @@ func (a *agent) act(ctx context.Context) {
 			return
 		}
 		a.k.report(ctx, a.serveInSlice(ctx, record))
-		a.k.report(ctx, a.renew(ctx, lease, record))
+		a.k.report(ctx, a.renew(ctx, lease, record, config))
 		return
 	case config.ForcePromote != nil && *config.ForcePromote == instanceapi.ForcePromote{Instance: a.pod.Name, Term: record.Term}:
 		a.k.report(ctx, a.claim(ctx, lease, record))
@@ -271,9 +271,9 @@ func (a *agent) claim(ctx context.Context, lease *coordinationv1.Lease, last ele
 const renewPeriod = 3 * time.Second
 
 // renew writes the Lease when it is due, and who can take over when that changes.
-func (a *agent) renew(ctx context.Context, lease *coordinationv1.Lease, record election.Record) error {
+func (a *agent) renew(ctx context.Context, lease *coordinationv1.Lease, record election.Record, config instanceapi.Config) error {
 	before := record.String()
-	record.Members = a.members()
+	record.Members = a.members(config.Members)
 	record.Votes = min(1, len(record.Members))
 	if record.String() == before && time.Since(ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time) < renewPeriod {
 		return nil
@@ -286,12 +286,12 @@ func (a *agent) renew(ctx context.Context, lease *coordinationv1.Lease, record e
 	return err
 }
 
-// members are the other instances of the cluster that have data.
-func (a *agent) members() []election.Member {
+// members are the other instances of the cluster, of those names, that have data.
+func (a *agent) members(names []string) []election.Member {
 	var members []election.Member
 	for _, other := range a.siblings() {
 		other.mu.Lock()
-		if id := other.volume.dataID; id != "" {
+		if id := other.volume.dataID; id != "" && slices.Contains(names, other.pod.Name) {
 			members = append(members, election.Member{Instance: other.pod.Name, DataID: id})
 		}
 		other.mu.Unlock()
