@@ -227,10 +227,11 @@ func (r *replication) tell(end postgres.LSN, timeline uint32, rows []walsender) 
 	c := r.change
 	seen := &election.Primary{End: end, Timeline: timeline, Recovered: r.startEnd,
 		Sync: election.Sync{Need: c.applied.Need, Standbys: slices.Clone(c.applied.Standbys)}, SyncDone: c.done, SyncSince: c.since}
+	instances := r.agent.view.knownConfig().Config.Members
 	for _, w := range newestOfEach(rows) {
 		instance, dataID := postgres.ParseStandbyName(w.name)
-		if dataID == "" || w.state != "streaming" {
-			continue
+		if dataID == "" || w.state != "streaming" || !slices.Contains(instances, instance) {
+			continue // one that the operator removes is to be a member no more
 		}
 		standby := election.Standby{Member: election.Member{Instance: instance, DataID: dataID}, Flushed: w.flushed, Address: w.address}
 		seen.Standbys = append(seen.Standbys, standby)
