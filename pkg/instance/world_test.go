@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -205,12 +206,21 @@ func findPostgres(t *testing.T) (bin string, major int) {
 	return "", 0
 }
 
+// freePort is a port that nobody uses on any address. It lies below those that
+// the kernel gives to clients, which may take one at any moment.
 func freePort(t *testing.T) int {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
+	const first, last, tries = 20000, 32000, 100
+	for range tries {
+		port := first + rand.IntN(last-first)
+		listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+		if err == nil {
+			must(t, listener.Close())
+			return port
+		}
+	}
+	t.Fatal("found no free port")
+	return 0
 }
 
 func must(t *testing.T, err error) {
