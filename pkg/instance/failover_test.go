@@ -53,7 +53,7 @@ func (w *world) awaitPrimary(pods map[string]*testPod, former string) *testPod {
 		}
 		primary = pods[holder]
 		s := primary.State(context.Background())
-		return s.Role == instanceapi.RolePrimary && s.Ready
+		return s.Role == instanceapi.RolePrimary && isReady(s)
 	}, func() string { r, h := w.record(); return fmt.Sprintf("%s of %q", r, h) })
 	return primary
 }

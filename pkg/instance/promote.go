@@ -93,6 +93,7 @@ func (a *Agent) open(ctx context.Context) error {
 // welcome leads clients to this primary, and then sees to what can wait: until
 // the checkpoint, nobody can rewind to follow it.
 func (a *Agent) welcome(ctx context.Context) error {
+	a.status.enter(instanceapi.PhaseRunning, "")
 	err := a.serveInSlice(ctx, a.reignTerm())
 	go a.checkpointAfterPromotion()
 	return err
