@@ -72,11 +72,11 @@ func TestFirstInstanceMakesTheDatabase(t *testing.T) {
 		state.ConfigHash != p.view.knownConfig().Settings.hash() {
 		t.Errorf("state: %+v", state)
 	}
-	app := p.connect("app", `a:b@c/d#e%f g-é'"\`, "app")
+	app := p.connect("app", appPassword, "app")
 	var text string
 	var two int
 	must(t, app.QueryRow("SELECT f()").Scan(&two))
-	must(t, p.connect("app", `a:b@c/d#e%f g-é'"\`, "app").QueryRow("SELECT current_user").Scan(&text))
+	must(t, p.connect("app", appPassword, "app").QueryRow("SELECT current_user").Scan(&text))
 	if err := app.QueryRow("SELECT text FROM greetings").Scan(&text); err == nil {
 		t.Error("the owner reads a table of the superuser's")
 	}

@@ -57,6 +57,9 @@ type testPod struct {
 	ended chan struct{}
 }
 
+// appPassword is one that needs quoting everywhere.
+const appPassword = `a:b@c/d#e%f g-é'"\`
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	bin, major := findPostgres(t)
@@ -71,7 +74,7 @@ func newWorld(t *testing.T) *world {
 	w.config = instanceapi.Config{Cluster: "shop", Members: []string{"shop-1"}, Bootstrap: instanceapi.Bootstrap{
 		Instance: "shop-1", Database: "app", Owner: "app", Locale: "C.UTF-8", Encoding: "UTF8", DataChecksums: true}}
 	w.conf = map[string]string{"shared_buffers": "16MB", "max_connections": "20"}
-	w.setPassword("app", "app", `a:b@c/d#e%f g-é'"\`)
+	w.setPassword("app", "app", appPassword)
 	w.kube.configMap = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "shop-config"}}
 	w.kube.lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
 	w.kube.slice = &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "shop-rw"}, AddressType: discoveryv1.AddressTypeIPv4}
@@ -247,10 +250,46 @@ func (p *testPod) vanish() {
 	p.stop()
 }
 
+// loseKubernetes cuts a pod from the API until the end of the test, or until
+// what is returned is called.
+func (p *testPod) loseKubernetes() (found func()) {
+	down := &p.kube.(*cutKubernetes).down
+	down.Store(true)
+	return func() { down.Store(false) }
+}
+
 // cutKubernetes is Kubernetes for one pod, which may lose it.
 type cutKubernetes struct {
 	Kubernetes
 	down atomic.Bool
+}
+
+// cutWatcher hears nothing while Kubernetes is lost.
+type cutWatcher struct {
+	Watcher
+	from *cutKubernetes
+}
+
+func (c *cutKubernetes) Watch(ctx context.Context, w Watcher) {
+	c.Kubernetes.Watch(ctx, &cutWatcher{Watcher: w, from: c})
+}
+
+func (w *cutWatcher) SawConfigMap(object *corev1.ConfigMap) {
+	if !w.from.down.Load() {
+		w.Watcher.SawConfigMap(object)
+	}
+}
+
+func (w *cutWatcher) SawLease(object *coordinationv1.Lease) {
+	if !w.from.down.Load() {
+		w.Watcher.SawLease(object)
+	}
+}
+
+func (w *cutWatcher) SawSlice(object *discoveryv1.EndpointSlice) {
+	if !w.from.down.Load() {
+		w.Watcher.SawSlice(object)
+	}
 }
 
 var errCut = errors.New("the API is out of reach")
