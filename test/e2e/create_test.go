@@ -44,6 +44,9 @@ func TestCreateThreeFromExample(t *testing.T) {
 		t.Errorf("the rw Service leads to a replica")
 	}
 	wantSecret(t, f, c)
+	synchronous := f.Cluster("ledger")
+	synchronous.AwaitReady()
+	synchronous.SQL(framework.RW, "create table entries as select 1 as n")
 	if got := c.SQLIn(primary, "show max_connections"); got != "200" {
 		t.Errorf("max_connections is %s instead of 200 as in the example", got)
 	}
@@ -51,7 +54,7 @@ func TestCreateThreeFromExample(t *testing.T) {
 
 func wantColumns(t *testing.T, f *framework.Framework, primary string) {
 	t.Helper()
-	lines := strings.Split(strings.TrimSpace(f.Kubectl("get", "pg")), "\n")
+	lines := strings.Split(strings.TrimSpace(f.Kubectl("get", "pg", "shop")), "\n")
 	if len(lines) != 2 {
 		t.Fatalf("kubectl get pg prints %q", lines)
 	}

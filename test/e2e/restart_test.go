@@ -17,8 +17,8 @@ import (
 	"github.com/pgop/postgres-operator/test/e2e/framework"
 )
 
-// A restart that is asked for takes one instance at a time, the primary last,
-// and takes the request back when it is done.
+// A restart that is asked for takes one instance at a time, the primary last
+// and after it has handed over, and takes the request back when it is done.
 func TestRestartOnRequest(t *testing.T) {
 	t.Parallel()
 	f := framework.New(t)
@@ -26,6 +26,7 @@ func TestRestartOnRequest(t *testing.T) {
 	c.AwaitReady()
 	c.SQL(framework.RW, "create table kept as select 1 as n")
 	before := podUIDs(c)
+	primary := c.Primary()
 
 	f.Kubectl("annotate", "pg/again", v1.RestartAnnotation+"=first")
 	f.Await(framework.Patience, "every pod is new and the request is gone", func(context.Context) error {
@@ -38,7 +39,6 @@ func TestRestartOnRequest(t *testing.T) {
 	})
 	c.AwaitReady()
 	pods := c.Pods()
-	primary := c.Primary()
 	for name, pod := range pods {
 		if name != primary && pods[primary].CreationTimestamp.Before(&pod.CreationTimestamp) {
 			t.Errorf("the primary, %s, came back before %s", primary, name)
@@ -46,6 +46,9 @@ func TestRestartOnRequest(t *testing.T) {
 		if name != primary && readySince(pod).After(pods[primary].CreationTimestamp.Time) {
 			t.Errorf("the primary, %s, was restarted before %s served", primary, name)
 		}
+	}
+	if c.Primary() == primary {
+		t.Errorf("%s, the primary, restarted in its place", primary)
 	}
 	c.AwaitRows(framework.RO, "select n from kept", "1")
 }
