@@ -70,7 +70,7 @@ func (a actor) act(ctx context.Context, action Action) (bool, *Failure) {
 // refused is the failure of an action that the API server does not carry out.
 func refused(action Action, err error) *Failure {
 	reason := v1.ReasonCreateFailed
-	if _, isVolume := action.Object.(*corev1.PersistentVolumeClaim); isVolume && action.Verb == Update {
+	if _, isVolume := action.Object.(*corev1.PersistentVolumeClaim); isVolume && action.Verb == Update && action.Reason == "" {
 		reason = v1.ReasonVolumeRefused
 	}
 	return &Failure{Action: action, Reason: reason, Err: err}

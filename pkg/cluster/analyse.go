@@ -47,6 +47,7 @@ var rules = []func(Observation, *Plan){
 	ensureConfiguration,
 	ensureServices,
 	ensureDisruptionBudget,
+	giveUpLostInstances,
 	removeInstances,
 	replaceBrokenPods,
 	restartInstances,

@@ -144,6 +144,12 @@ var analyseCases = []struct {
 	{why: "a replica does not stream", change: func(w *world) {
 		w.say("shop-3", func(s *instanceapi.State) { s.Streaming, s.Ready, s.Message = false, false, "replication slot is gone" })
 	}},
+	{why: "a replica is away, and the primary keeps WAL for it (C-10)", change: func(w *world) {
+		w.say("shop-3", func(s *instanceapi.State) { s.Streaming, s.Ready, s.Message = false, false, "connection refused" })
+		w.say("shop-1", func(s *instanceapi.State) {
+			s.Slots = []instanceapi.Slot{{Name: "shop_2", Active: true, KeptBytes: 3 << 30}, {Name: "shop_3", KeptBytes: 700 << 20}}
+		})
+	}},
 	{why: "a replica is cloning", change: func(w *world) {
 		w.say("shop-3", func(s *instanceapi.State) {
 			*s = instanceapi.State{Instance: s.Instance, PodUID: s.PodUID, Inspected: true, Phase: instanceapi.PhaseCloning, Message: "copying shop-1"}
@@ -509,6 +515,74 @@ var analyseCases = []struct {
 	}},
 	{why: "a replica's node is cordoned", change: func(w *world) { w.cordon("shop-2", true) }},
 
+	{why: "a replica's node is gone, and its volume with it: the claim is marked", change: func(w *world) { w.loseNode("shop-2") }},
+	{why: "the claim of a lost replica is marked: another instance takes its place", change: func(w *world) {
+		w.loseNode("shop-2")
+		w.operate()
+	}},
+	{why: "mode sync: a lost replica's vote is not waited for", change: func(w *world) {
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Replication = v1.ReplicationSpec{Mode: v1.ReplicationSync} })
+		w.loseNode("shop-2")
+		w.operate()
+	}},
+	{why: "a lost replica was replaced: its claim is kept, and the status names it", change: func(w *world) {
+		w.loseNode("shop-2")
+		w.settle()
+	}},
+	{why: "a lost replica was replaced, and volumes are to go with the cluster: so is the one that is kept", change: func(w *world) {
+		w.loseNode("shop-2")
+		w.settle()
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Retain = v1.DeleteVolumes })
+	}},
+	{why: "a lost replica was replaced, and its node comes back: nothing changes", change: func(w *world) {
+		w.loseNode("shop-2")
+		w.settle()
+		clear(w.lost)
+	}},
+	{why: "the mark is taken away from a claim after all other instances are gone: it is an instance again", change: func(w *world) {
+		w.loseNode("shop-2")
+		w.settle()
+		clear(w.lost)
+		for _, name := range []string{"shop-1", "shop-3", "shop-4"} {
+			w.lose(name)
+		}
+		change(w, "shop-2", func(v *corev1.PersistentVolumeClaim) { delete(v.Annotations, specs.LostNodeAnnotation) })
+	}},
+	{why: "the nodes of two replicas are gone: one is replaced after the other", change: func(w *world) {
+		w.loseNode("shop-2")
+		w.loseNode("shop-3")
+	}},
+	{why: "the nodes of two replicas are gone: the second waits until the first has its data again", change: func(w *world) {
+		w.loseNode("shop-2")
+		w.loseNode("shop-3")
+		w.operate()
+	}},
+	{why: "the primary's node is gone, and nobody has taken over: it is not replaced", change: func(w *world) {
+		w.loseNode("shop-1")
+		w.unchanged = time.Hour
+	}},
+	{why: "the primary's node is gone, and another has taken over: it is replaced", change: func(w *world) {
+		w.crown(w.pod("shop-2"))
+		w.agents()
+		w.loseNode("shop-1")
+		w.kubernetes()
+	}},
+	{why: "a replica's node is gone while the primary does not serve", change: func(w *world) {
+		w.loseNode("shop-2")
+		w.say("shop-1", func(s *instanceapi.State) { s.Ready = false })
+	}},
+	{why: "the node of the only instance is gone", change: func(w *world) {
+		*w = *settledWorld(1)
+		w.loseNode("shop-1")
+	}},
+	{why: "a cluster of the same name finds a claim that the one before did without: it is a volume like others", change: func(w *world) {
+		w.loseNode("shop-2")
+		w.settle()
+		clear(w.lost)
+		w.rebirth(2)
+		w.settle()
+	}},
+
 	{why: "volumes are to grow", change: func(w *world) { w.grow("2Gi") }},
 	{why: "the same size in other units is no change", change: func(w *world) { w.grow("1024Mi") }},
 	{why: "volumes are to grow, and their class does not allow it", change: func(w *world) { w.grow("2Gi") },
@@ -825,6 +899,15 @@ func (w *world) cordon(instance string, cordoned bool) {
 	}
 	name := "node-" + instance[len(instance)-1:]
 	w.nodes[name] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Unschedulable: cordoned}}
+}
+
+// loseNode takes a node with an instance's pod and the volume behind its claim, as
+// the operator sees it when a new pod has found no node for long enough.
+func (w *world) loseNode(instance string) {
+	w.lost[w.volume(instance).UID] = "node-" + instance[len(instance)-1:]
+	delete(w.objects["Pod"], instance)
+	w.operate()
+	w.kubernetes()
 }
 
 // restartedAll makes the named instances' pods as a restart would leave them.

@@ -53,6 +53,13 @@ func endOf(pod *corev1.Pod) string {
 // A claim that nothing was provisioned for holds nothing, and is made anew when
 // the spec asks for something else.
 func ensureVolumes(o Observation, p *Plan) {
+	for _, i := range o.Spares {
+		if o.isGivenUp(i) && !i.volumeIsLeaving() {
+			if repaired := specs.RepairVolumeOwner(i.Volume, o.Cluster); repaired != nil {
+				p.update(repaired)
+			}
+		}
+	}
 	for _, name := range p.Members {
 		i := find(o, name)
 		switch {

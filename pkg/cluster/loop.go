@@ -68,6 +68,9 @@ type Loop struct {
 	log     *logrus.Entry
 	// lease is what was last seen of the cluster's Lease.
 	lease sighting
+	// boundTo are the nodes on which alone a claim's volume can be used, by the
+	// claim's UID, of those that were asked for.
+	boundTo map[types.UID][]string
 	// told are the failures of the last pass, so that each is told once.
 	told map[string]bool
 	// namespaceGoes is set once the API server has said so. Everything here is
@@ -89,6 +92,7 @@ func NewLoop(deps Deps, key cache.ObjectName, uid types.UID) *Loop {
 		drained: make(chan struct{}),
 		agents:  &agents{},
 		log:     deps.Log.WithFields(logrus.Fields{"namespace": key.Namespace, "cluster": key.Name}),
+		boundTo: map[types.UID][]string{},
 		told:    map[string]bool{},
 	}
 }
@@ -185,6 +189,7 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	o.LeaseUnchanged = l.lease.unchangedFor(o.Lease, o.Now)
+	l.lookForLostNodes(ctx, &o)
 	plan := Analyse(o)
 	failures := l.carryOut(ctx, c, plan)
 	if err := stopped.Err(); err != nil {
@@ -235,9 +240,11 @@ func (l *Loop) carryOut(ctx context.Context, c *v1.PostgresCluster, plan Plan) [
 	return failuresIn(outcomes)
 }
 
-// kindOfEvent is Warning for what somebody asked for and did not get.
+// kindOfEvent is Warning for what somebody asked for and did not get, and for a
+// copy that was lost.
 func kindOfEvent(reason string) string {
-	if reason == v1.ReasonRequestRefused || reason == v1.ReasonSwitchoverFailed {
+	switch reason {
+	case v1.ReasonRequestRefused, v1.ReasonSwitchoverFailed, v1.ReasonNodeLost:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

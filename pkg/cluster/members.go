@@ -14,11 +14,11 @@ import (
 const maxInstances = 99
 
 // chooseMembers decides which instances the cluster shall have: as many as
-// asked, existing ones first, new ones under the lowest free numbers. None is
-// left out as long as no primary serves: any may be the one that takes over.
+// asked, existing ones first, new ones under the lowest free numbers. But for
+// those that were given up, none is left out as long as no primary serves: any may be the one that takes over.
 func chooseMembers(o Observation, p *Plan) {
 	want := min(max(1, int(*o.Cluster.Spec.Instances)), maxInstances)
-	members := slices.Clone(o.Instances)
+	members := slices.DeleteFunc(slices.Clone(o.Instances), o.isGivenUp)
 	mayShrink := o.primaryServes() || !o.hasReigned()
 	if len(members) > want && !mayShrink {
 		p.wait("%d of the %d instances are to be removed, which waits until a primary serves", len(members)-want, len(members))
@@ -71,8 +71,9 @@ func dropOne(o Observation, members []Instance) []Instance {
 
 // removeInstances deletes the instances that are not to be, with their volumes:
 // the user asked for fewer copies. A volume that was retained from an earlier
-// cluster and is not used stays: nobody asked for its end. It waits until the primary serves, so that
-// no copy goes while it may be the only good one.
+// cluster and is not used stays, and so does that of an instance that was given
+// up: nobody asked for its end. It waits until the primary serves, so that no copy
+// goes while it may be the only good one.
 func removeInstances(o Observation, p *Plan) {
 	for _, i := range o.Instances {
 		if slices.Contains(p.Members, i.Name) {
@@ -85,12 +86,16 @@ func removeInstances(o Observation, p *Plan) {
 			p.wait("instance %s is to be removed, which waits until the primary serves", i.Name)
 			continue
 		}
-		if o.needsVoteOf(i) {
+		if o.needsVoteOf(i) && !o.isGivenUp(i) {
 			p.wait("instance %s is to be removed, which waits until an election does without its vote", i.Name)
 			continue
 		}
-		keepsVolume := i.Volume != nil && specs.IsAdopted(i.Volume, o.Cluster)
-		if i.Pod != nil && !i.podIsLeaving() {
+		keepsVolume := i.Volume != nil && (specs.IsAdopted(i.Volume, o.Cluster) || o.isGivenUp(i))
+		switch {
+		case i.Pod == nil || i.podIsLeaving():
+		case o.isGivenUp(i):
+			p.delete(i.Pod, "", "") // the event NodeLost has told of it
+		default:
 			p.delete(i.Pod, v1.ReasonInstanceRemoved, removalNote(i.Name, keepsVolume))
 		}
 		if i.Volume != nil && !i.volumeIsLeaving() && !keepsVolume {

@@ -64,6 +64,13 @@ func TestPassesConverge(t *testing.T) {
 			"cordon a node or not": func(t *rapid.T) {
 				w.cordon(drawInstance(t), rapid.Bool().Draw(t, "cordoned"))
 			},
+			"lose a node with a volume": func(t *rapid.T) {
+				name := drawInstance(t)
+				if volume := w.volume(name); volume != nil && specs.IsProvisioned(volume) {
+					w.lost[volume.UID] = "node"
+					delete(w.objects["Pod"], name)
+				}
+			},
 			"ask for a restart": func(t *rapid.T) {
 				w.request(rapid.SampledFrom([]string{"1", "2"}).Draw(t, "value"))
 			},
@@ -118,6 +125,7 @@ func TestPassesConverge(t *testing.T) {
 
 		w.full = false
 		clear(w.cut)
+		clear(w.lost)
 		w.nodes = nil
 		w.elections = true
 		w.edit(func(s *v1.PostgresClusterSpec) { s.Postgres.Parameters = nil })
@@ -169,6 +177,12 @@ func checkedPass(t *rapid.T, w *world) {
 	o, p, status := w.pass()
 	for _, a := range p.Actions {
 		volume, isVolume := a.Object.(*corev1.PersistentVolumeClaim)
+		if a.Reason == v1.ReasonNodeLost && (volume.Name == o.primaryName() || !o.primaryServes()) {
+			t.Errorf("%v is given up, while %q is primary, and serves: %v", a, o.primaryName(), o.primaryServes())
+		}
+		if a.Verb == Delete && isVolume && o.isGivenUp(find(o, volume.Name)) {
+			t.Errorf("%v, which is to be kept", a)
+		}
 		if a.Verb != Delete || !isVolume {
 			continue
 		}

@@ -52,7 +52,8 @@ type Observation struct {
 	Ended EndedReign
 
 	// Spares are volumes that an earlier cluster of the name left and that this
-	// one has no use for. They are never touched, and keep their number.
+	// one has no use for, and those of instances that were given up. What they
+	// hold is never touched, and they keep their number.
 	Spares []Instance
 }
 
@@ -67,6 +68,9 @@ type Instance struct {
 	// Unreachable says why.
 	State       *instanceapi.State
 	Unreachable string
+	// LostNode is the node that the volume can be used on alone, if that is gone
+	// for good; LostNodeError is why that could not be found out.
+	LostNode, LostNodeError string
 }
 
 // record is the reign that the Lease tells of, and the instance that holds it:
@@ -162,11 +166,14 @@ func (o Observation) systemID() (id string, unanimous bool) {
 	return id, true
 }
 
-// isSpare says whether a volume was retained from an earlier cluster, and this
-// one serves without it. Before it serves every retained volume may be the one
-// that counts.
+// isSpare says whether the instance of a volume was given up, or it was retained
+// from an earlier cluster, and this one serves without it. Before it serves every
+// retained volume may be the one that counts.
 func (o Observation) isSpare(i Instance) bool {
-	return i.Pod == nil && i.Volume != nil && specs.IsAdopted(i.Volume, o.Cluster) && o.primaryServes()
+	if i.Pod != nil || i.Volume == nil {
+		return false
+	}
+	return o.isGivenUp(i) || specs.IsAdopted(i.Volume, o.Cluster) && o.primaryServes()
 }
 
 // isReady says whether the instance serves.

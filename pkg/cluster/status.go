@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
@@ -193,12 +194,36 @@ func replicating(o Observation, p Plan) metav1.Condition {
 	if len(missing) == 0 {
 		return yes(kind, v1.ReasonAllReplicasStream, "")
 	}
-	text := "not streaming: " + strings.Join(missing, ", ")
+	text := joined("not streaming: "+strings.Join(missing, ", "), o.keptWAL(missing))
 	if have, need := acknowledging(o); have < need && o.primaryServes() {
 		return o.short(kind, have, need, text)
 	}
 	return no(kind, v1.ReasonReplicasNotStream, text)
 }
+
+// keptWAL says how much WAL the primary keeps for replicas that are away, before
+// it fills the disk; empty while that is little.
+func (o Observation) keptWAL(missing []string) string {
+	primary, _ := o.primary()
+	if primary.State == nil {
+		return ""
+	}
+	var kept []string
+	for _, name := range missing {
+		i := slices.IndexFunc(primary.State.Slots, func(s instanceapi.Slot) bool { return s.Name == postgres.SlotName(name) })
+		if i >= 0 && primary.State.Slots[i].KeptBytes >= keptWALWorthTelling {
+			kept = append(kept, fmt.Sprintf("more than %s for %s", coarse(primary.State.Slots[i].KeptBytes), name))
+		}
+	}
+	if len(kept) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s keeps WAL, up to max_slot_wal_keep_size for each: %s", primary.Name, strings.Join(kept, ", "))
+}
+
+// keptWALWorthTelling is from how many bytes on kept WAL is told: below, a replica
+// just restarts.
+const keptWALWorthTelling = 64 << 20
 
 // acknowledging is how many replicas stream and may acknowledge commits, and how
 // many commits need: none in mode async, or as long as the primary does not say.
@@ -364,13 +389,13 @@ func ready(o Observation, p Plan, blocked trouble, found bool) metav1.Condition 
 	const kind = v1.ConditionReady
 	switch {
 	case isSettledApart(o, p):
-		return yes(kind, v1.ReasonAllInstancesReady, "")
+		return yes(kind, v1.ReasonAllInstancesReady, describeGivenUp(o))
 	case found:
 		return no(kind, blocked.Reason, blocked.Message)
 	case p.SpecError != "" && len(o.Instances) == 0:
 		return no(kind, v1.ReasonInvalid, "nothing is made before the spec is corrected; see the condition SpecAccepted")
 	}
-	return no(kind, v1.ReasonInstancesNotReady, describeAll(o, p))
+	return no(kind, v1.ReasonInstancesNotReady, limit(joined(describeAll(o, p), describeGivenUp(o))))
 }
 
 // isSettledApart is isSettled, but an agent that the operator can't reach does
@@ -496,6 +521,14 @@ func yes(kind, reason, message string) metav1.Condition {
 
 func no(kind, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
+// joined puts two texts into one, either of which may be empty.
+func joined(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
 }
 
 func orElse(text, other string) string {

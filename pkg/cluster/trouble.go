@@ -34,6 +34,9 @@ func troubleOf(i Instance, now time.Time) trouble {
 		return trouble{"", "its pod is stopping"}
 	}
 	if t, found := podTrouble(i.Pod); found {
+		if i.LostNode != "" {
+			t.Message = fmt.Sprintf("its volume went with node %s, which is gone; %s", i.LostNode, t.Message)
+		}
 		return t
 	}
 	return agentTrouble(i, now)

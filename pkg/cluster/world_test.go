@@ -56,6 +56,9 @@ type world struct {
 	cut  map[string]bool
 	// nodes are those that instances run on; nil while nobody may look.
 	nodes map[string]*corev1.Node
+	// lost are nodes that are gone, by the UID of the claim whose volume went with
+	// them.
+	lost map[types.UID]string
 	// elections lets agents elect another primary when the one that reigns does
 	// not answer, without being told to.
 	elections bool
@@ -95,6 +98,7 @@ func newWorld(instances int32) *world {
 		mounted: map[types.UID]*corev1.Secret{}, verified: &sync.Map{},
 		cut:  map[string]bool{},
 		late: map[string]bool{},
+		lost: map[types.UID]string{},
 	}
 	for _, kind := range allKinds {
 		w.objects[kind] = map[string]object{}
@@ -173,6 +177,11 @@ func (w *world) observe() Observation {
 		panic(err)
 	}
 	o.Nodes, o.LeaseUnchanged, o.Ended = w.nodes, w.unchanged, w.ended
+	for n := range o.Instances {
+		if i := &o.Instances[n]; i.Volume != nil && i.Pod != nil && !i.isScheduled() {
+			i.LostNode = w.lost[i.Volume.UID]
+		}
+	}
 	return o
 }
 
@@ -336,6 +345,8 @@ func (w *world) stepPod(name string) {
 	case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
 	case pod.Spec.NodeName == "" && (volume == nil || volume.DeletionTimestamp != nil):
 		w.unschedulable(name, fmt.Sprintf("persistentvolumeclaim %q not found", name))
+	case pod.Spec.NodeName == "" && w.lost[volume.UID] != "":
+		w.unschedulable(name, "0/3 nodes are available: 3 node(s) didn't match PersistentVolume's node affinity.")
 	case pod.Spec.NodeName == "" && w.full:
 		w.unschedulable(name, "0/3 nodes are available: 3 Insufficient cpu.")
 	case pod.Spec.NodeName == "":

@@ -151,10 +151,14 @@ func onlyWhatMatters(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	return &corev1.Node{
+	kept := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion},
 		Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
-	}, nil
+	}
+	if host, found := node.Labels[corev1.LabelHostname]; found {
+		kept.Labels = map[string]string{corev1.LabelHostname: host} // volumes are bound to it
+	}
+	return kept, nil
 }
 
 // MayWatchNodes asks the API server whether the operator may look at nodes.

@@ -27,6 +27,9 @@ const (
 	// SwitchoverAskedAnnotation on the ConfigMap is when the switchover in it was
 	// asked for, so that one that does not come about ends.
 	SwitchoverAskedAnnotation = "pgop.dev/switchover-asked"
+	// LostNodeAnnotation on a volume is the node with which it went. The cluster
+	// goes on without it.
+	LostNodeAnnotation = "pgop.dev/lost-with-node"
 	// ClassAnnotation is the storage class that a volume was asked to be of;
 	// none: the default.
 	ClassAnnotation = "pgop.dev/storage-class"

@@ -51,17 +51,15 @@ func RepairVolume(live *corev1.PersistentVolumeClaim, c *v1.PostgresCluster, ado
 	changed := false
 	if adopt && IsAdopted(live, c) {
 		metav1.SetMetaDataAnnotation(&repaired.ObjectMeta, CreatedForAnnotation, string(c.UID))
+		delete(repaired.Annotations, LostNodeAnnotation) // it was of no use to another
 		changed = true
 	}
 	if size := c.Spec.Storage.Size; IsProvisioned(live) && NeedsGrowth(live, c) {
 		repaired.Spec.Resources.Requests[corev1.ResourceStorage] = size
 		changed = true
 	}
-	if owned := metav1.IsControlledBy(live, c); owned != (c.Spec.Storage.Retain == v1.DeleteVolumes) {
-		repaired.OwnerReferences = slices.DeleteFunc(repaired.OwnerReferences, func(r metav1.OwnerReference) bool {
-			return r.Kind == v1.ClusterKind
-		})
-		repaired.OwnerReferences = append(repaired.OwnerReferences, volumeOwners(c)...)
+	if owned := RepairVolumeOwner(live, c); owned != nil {
+		repaired.OwnerReferences = owned.OwnerReferences
 		changed = true
 	}
 	if labels := instanceLabels(c, live.Name); !hasLabels(live.Labels, labels) {
@@ -72,6 +70,37 @@ func RepairVolume(live *corev1.PersistentVolumeClaim, c *v1.PostgresCluster, ado
 		return nil
 	}
 	return repaired
+}
+
+// RepairVolumeOwner returns live with the owner that spec.storage.retain asks for,
+// or nil if it has it.
+func RepairVolumeOwner(live *corev1.PersistentVolumeClaim, c *v1.PostgresCluster) *corev1.PersistentVolumeClaim {
+	if metav1.IsControlledBy(live, c) == (c.Spec.Storage.Retain == v1.DeleteVolumes) {
+		return nil
+	}
+	repaired := live.DeepCopy()
+	repaired.OwnerReferences = slices.DeleteFunc(repaired.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return r.Kind == v1.ClusterKind
+	})
+	repaired.OwnerReferences = append(repaired.OwnerReferences, volumeOwners(c)...)
+	return repaired
+}
+
+// GiveUpVolume returns live with the mark that it went with that node, and that
+// the cluster for which it was made goes on without it.
+func GiveUpVolume(live *corev1.PersistentVolumeClaim, node string) *corev1.PersistentVolumeClaim {
+	marked := live.DeepCopy()
+	metav1.SetMetaDataAnnotation(&marked.ObjectMeta, LostNodeAnnotation, node)
+	return marked
+}
+
+// LostNode is the node with which the volume went, if c goes on without it; else
+// empty. What was so for an earlier cluster of the name need not be any more.
+func LostNode(claim *corev1.PersistentVolumeClaim, c *v1.PostgresCluster) string {
+	if IsAdopted(claim, c) {
+		return ""
+	}
+	return claim.Annotations[LostNodeAnnotation]
 }
 
 // NeedsGrowth says whether the claim asks for less than the spec does.

@@ -368,6 +368,22 @@ func TestVolumeOfAnEarlierClusterIsAdopted(t *testing.T) {
 	}
 }
 
+// A volume that went with its node is of no use to its cluster, and one like
+// others to the next of the name.
+func TestVolumeThatWentWithItsNode(t *testing.T) {
+	c, next := shop(), shop(func(c *v1.PostgresCluster) { c.UID = "another life" })
+	volume := liveVolume(t, c, "1Gi")
+	lost := GiveUpVolume(volume, "node-1")
+	if got := []string{LostNode(volume, c), LostNode(lost, c), LostNode(lost, next)}; !cmp.Equal(got, []string{"", "node-1", ""}) {
+		t.Errorf("lost with %q", got)
+	}
+	want := volume.DeepCopy()
+	want.Annotations[CreatedForAnnotation] = string(next.UID)
+	if diff := cmp.Diff(want, RepairVolume(lost, next, true)); diff != "" {
+		t.Errorf("adopted by the next cluster:\n%s", diff)
+	}
+}
+
 // A headless Service that somebody made another one is headless again, or must
 // be made anew where an address was given to it, which never changes.
 func TestHeadlessStaysHeadless(t *testing.T) {

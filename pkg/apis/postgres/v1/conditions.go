@@ -110,6 +110,7 @@ const (
 	ReasonInstanceCreated      = "InstanceCreated"
 	ReasonInstanceRemoved      = "InstanceRemoved"
 	ReasonInstanceReplaced     = "InstanceReplaced"
+	ReasonNodeLost             = "NodeLost"
 	ReasonClusterCreated       = "ClusterCreated"
 	ReasonSchemaOutdated       = "SchemaOutdated"
 	ReasonAuthorityMade        = "AuthorityMade"
