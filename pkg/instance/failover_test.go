@@ -3,8 +3,6 @@ package instance
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -124,39 +122,5 @@ func TestLostPrimaryIsReplaced(t *testing.T) {
 			pods["shop-1"].waitFor("streams", isStreaming)
 			w.awaitMembers(2)
 		})
-	}
-}
-
-// A primary that wrote what nobody has received is rewound.
-func TestFormerPrimaryIsRewound(t *testing.T) {
-	t.Parallel()
-	w, pods := three(t, instanceapi.HA{})
-	former := pods["shop-1"]
-	// Replicas stop to receive, and the primary goes on.
-	var receivers []int
-	for _, name := range []string{"shop-2", "shop-3"} {
-		pid, err := strconv.Atoi(pods[name].query("SELECT pid FROM pg_stat_wal_receiver"))
-		must(t, err)
-		must(t, syscall.Kill(pid, syscall.SIGSTOP))
-		receivers = append(receivers, pid)
-	}
-	must(t, former.sql.Exec(t.Context(), "CREATE TABLE public.lost AS SELECT 42 AS i"))
-	former.vanish()
-	for _, pid := range receivers {
-		must(t, syscall.Kill(pid, syscall.SIGKILL))
-	}
-	primary := w.awaitPrimary(pods, "shop-1")
-	must(t, primary.sql.Exec(t.Context(), "CREATE TABLE public.kept AS SELECT 43 AS i"))
-	before := former.identity.ID
-	pods["shop-1"] = w.start("shop-1", "127.0.98.1")
-	state := pods["shop-1"].waitFor("streams", isStreaming)
-	if state.DataID == before {
-		t.Error("rewound data bears its old id")
-	}
-	if pods["shop-1"].query("SELECT i FROM public.kept") != "43" {
-		t.Error("it was not rewound")
-	}
-	if got := pods["shop-1"].query("SELECT i FROM public.lost"); got == "42" {
-		t.Error("what was lost is there")
 	}
 }

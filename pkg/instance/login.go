@@ -42,10 +42,37 @@ func keepLogins(ctx context.Context, server *pgrun.Server, secrets string) error
 	return errors.Join(replication, err)
 }
 
-// keepReplicationRole makes the role as which replicas stream, or what a
-// database that was adopted has of it, into what they need. It has no password:
-// pg_hba.conf asks for a certificate.
+// rewindFunctions are what pg_rewind calls in the database postgres. Who may
+// stream may read every file by a base backup as well.
+var rewindFunctions = []string{
+	"pg_catalog.pg_ls_dir(text, boolean, boolean)", "pg_catalog.pg_stat_file(text, boolean)",
+	"pg_catalog.pg_read_binary_file(text)", "pg_catalog.pg_read_binary_file(text, bigint, bigint, boolean)",
+}
+
+// keepReplicationRole makes the role as which replicas stream and rewind, or what
+// a database that was adopted has of it, into what they need. It has no password:
+// pg_hba.conf asks for a certificate. The server's database is postgres.
 func keepReplicationRole(ctx context.Context, server *pgrun.Server) error {
+	if err := keepStreamingRole(ctx, server); err != nil {
+		return err
+	}
+	for _, function := range rewindFunctions {
+		var may bool
+		query := "SELECT has_function_privilege(" + pq.QuoteLiteral(postgres.ReplicationRole) + ", " + pq.QuoteLiteral(function) + ", 'EXECUTE')"
+		if err := server.Row(ctx, query, &may); err != nil {
+			return fmt.Errorf("see whether role %s may rewind: %w", postgres.ReplicationRole, err)
+		}
+		if may {
+			continue
+		}
+		if err := server.Exec(ctx, "GRANT EXECUTE ON FUNCTION "+function+" TO "+pq.QuoteIdentifier(postgres.ReplicationRole)); err != nil {
+			return fmt.Errorf("let role %s rewind: %w", postgres.ReplicationRole, err)
+		}
+	}
+	return nil
+}
+
+func keepStreamingRole(ctx context.Context, server *pgrun.Server) error {
 	role := pq.QuoteIdentifier(postgres.ReplicationRole)
 	var right bool
 	query := "SELECT rolcanlogin AND rolreplication AND rolpassword IS NULL FROM pg_authid WHERE rolname = " + pq.QuoteLiteral(postgres.ReplicationRole)
