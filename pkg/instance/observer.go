@@ -93,7 +93,8 @@ func (o *observer) forget() {
 }
 
 // lookQuery works on a primary and in recovery: functions that belong to the
-// other are never called.
+// other are never called. A receiver says that it streams from its start on, even
+// while it waits for the primary to let it, which may be refused.
 const lookQuery = `
 SELECT r.recovery, current_setting('server_version'),
   CASE WHEN NOT r.recovery THEN pg_current_wal_lsn()::text END,
@@ -101,7 +102,8 @@ SELECT r.recovery, current_setting('server_version'),
     ELSE coalesce((SELECT received_tli FROM pg_stat_wal_receiver), (SELECT timeline_id FROM pg_control_checkpoint())) END,
   CASE WHEN r.recovery THEN pg_last_wal_receive_lsn()::text END,
   CASE WHEN r.recovery THEN pg_last_wal_replay_lsn()::text END,
-  coalesce((SELECT status = 'streaming' FROM pg_stat_wal_receiver), false)
+  EXISTS (SELECT FROM pg_stat_wal_receiver r JOIN pg_stat_activity a USING (pid)
+    WHERE r.status = 'streaming' AND coalesce(a.wait_event, '') NOT ILIKE 'libpqwalreceiver%')
 FROM (SELECT pg_is_in_recovery() AS recovery) r`
 
 func (o *observer) look(ctx context.Context) (observation, error) {

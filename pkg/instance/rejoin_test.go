@@ -250,7 +250,8 @@ func TestC07ReplicaThatDoesNotStream(t *testing.T) {
 	w.hold("it is neither ready nor a member", func() bool {
 		r, holder := w.record()
 		isMember := slices.ContainsFunc(r.Members, func(m election.Member) bool { return m.Instance == "shop-3" })
-		return holder == "shop-1" && !isMember && !broken.State(context.Background()).Ready
+		state := broken.State(context.Background())
+		return holder == "shop-1" && !isMember && !state.Ready && !state.Streaming
 	}, func() string {
 		r, h := w.record()
 		return fmt.Sprintf("%s of %s; %+v", r, h, broken.State(context.Background()))

@@ -3,6 +3,7 @@ package instance
 import (
 	"context"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -103,14 +104,19 @@ func TestOtherStandbysNeedWalsenders(t *testing.T) {
 	t.Parallel()
 	w, pods := three(t, instanceapi.HA{Mode: "required", Need: 1})
 	primary := pods["shop-1"]
-	w.eventually("the change is done", primary.syncDone, func() string { return "" })
+	w.eventually("both acknowledge", func() bool {
+		seen := primary.replication.primary()
+		return seen != nil && seen.SyncDone && len(seen.Sync.Standbys) == 2
+	}, func() string { return primary.query("SHOW synchronous_standby_names") })
 	primary.freeze(isCheckpointer)
 	thaw := primary.freeze("backend_type = 'walsender' AND application_name LIKE 'shop-2.%'")
 	pods["shop-3"].stop()
-	w.hold("the change is not done, or has not begun", func() bool {
+	w.eventually("a change", func() bool { return !strings.Contains(primary.query("SHOW synchronous_standby_names"), "shop-3") },
+		func() string { return primary.query("SHOW synchronous_standby_names") })
+	w.hold("the change is not done", func() bool {
 		seen := primary.replication.primary()
 		return seen == nil || !seen.SyncDone || len(seen.Sync.Standbys) == 2
-	}, func() string { return "it is done" })
+	}, func() string { return "it is" })
 	thaw()
 	w.awaitMembers(1)
 	w.eventually("the change is done", primary.syncDone, func() string { return "" })
