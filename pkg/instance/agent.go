@@ -85,6 +85,8 @@ type Agent struct {
 	// resignAt is since when.
 	resign   *election.Resign
 	resignAt time.Time
+	// gaveIn is true while another instance is to be promoted by force.
+	gaveIn bool
 	// refused is a switchover that failed, and is not tried again.
 	refused *instanceapi.Switchover
 	// downSince is since when a primary's server has not been up, and upSince

@@ -102,6 +102,14 @@ func (e *elector) step(c election.Settings, in election.Input) election.Output {
 	return out
 }
 
+// forgetReign lets the core know no more of a reign of its own than after a
+// restart of the agent: it does not renew the Lease.
+func (e *elector) forgetReign() {
+	if e.state.Reigns() {
+		e.state = election.State{Me: e.state.Me, Address: e.state.Address, Sealed: e.state.Sealed}
+	}
+}
+
 func (e *elector) askVote(member election.Member, request election.VoteRequest) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

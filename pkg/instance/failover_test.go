@@ -3,6 +3,7 @@ package instance
 import (
 	"context"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -123,4 +124,32 @@ func TestLostPrimaryIsReplaced(t *testing.T) {
 			w.awaitMembers(2)
 		})
 	}
+}
+
+// The primary's server can't start, its agent lives, and nobody is a member: a
+// user forces the promotion of a replica.
+func TestForcedPromotionBesideALivingAgent(t *testing.T) {
+	t.Parallel()
+	w, pods := three(t, instanceapi.HA{})
+	primary := pods["shop-1"]
+	pods["shop-2"].stop()
+	pods["shop-3"].stop()
+	w.awaitMembers(0)
+	control := primary.volume.inside("global/pg_control")
+	must(t, os.Rename(control, control+".away"))
+	must(t, killHolders(t.Context(), primary.lock))
+	for _, name := range []string{"shop-2", "shop-3"} {
+		pods[name] = w.start(name, pods[name].options.PodIP)
+	}
+	primary.waitFor("fails", failsWith("pg_control"))
+	r, _ := w.record()
+	w.apply(func() { w.config.ForcePromote = &instanceapi.ForcePromote{Instance: "shop-2", Term: r.Term} })
+	if now := w.awaitPrimary(pods, "shop-1"); now != pods["shop-2"] {
+		t.Errorf("%s took over", now.options.Instance)
+	}
+	must(t, os.Rename(control+".away", control))
+	for _, name := range []string{"shop-1", "shop-3"} {
+		pods[name].waitFor("streams", isStreaming)
+	}
+	w.awaitMembers(2)
 }

@@ -91,6 +91,10 @@ func (a *Agent) elect() election.Target {
 		a.giveUpResigning()
 		in.Resign = a.resign
 	}
+	if a.givesInToForce(now) {
+		a.elector.forgetReign()
+		in.Data = election.Data{} // it takes nothing back
+	}
 	out := a.elector.step(a.electionSettings(), in)
 	a.replication.ask(out.Sync)
 	a.sealing = max(a.sealing, out.Seal)
@@ -114,6 +118,21 @@ func (a *Agent) elect() election.Target {
 		}
 	}
 	return out.Target
+}
+
+// givesInToForce says whether people promote another instance while the server of
+// this one, which holds the Lease, can't start. As long as its agent renews the
+// Lease, or takes it back, they would wait for ever.
+func (a *Agent) givesInToForce(now running) bool {
+	forced, lease := a.view.knownConfig().Config.ForcePromote, a.view.knownLease()
+	if forced == nil || forced.Instance == a.options.Instance || forced.Term != lease.Record.Term || lease.Holder.Instance != a.options.Instance {
+		a.gaveIn = false
+		return false
+	}
+	if a.job == nil && now.Role == instanceapi.RoleNone && a.failures > 0 {
+		a.gaveIn = true
+	}
+	return a.gaveIn
 }
 
 // carryOut starts the job that the decision needs, if it is not done already.

@@ -98,13 +98,22 @@ func (s *server) exitError() error {
 
 // lastWords are the last FATAL or PANIC line of a server's log with what
 // belongs to it, and before it what the server says against a configuration
-// file: the FATAL line only tells that it could not be loaded.
+// file: the FATAL line only tells that it could not be loaded. What it says
+// before it can log begins with its name.
 func lastWords(log string) string {
-	words, against, previous := "", "", ""
+	words, against, previous, bare := "", "", "", false
 	for line := range strings.Lines(log) {
 		severity, text := splitLogLine(line)
 		switch severity {
+		case "":
+			if strings.HasPrefix(line, "postgres: ") {
+				bare = true
+				words = strings.TrimSpace(strings.TrimPrefix(line, "postgres: "))
+			} else if words != "" && bare {
+				words += " " + strings.TrimSpace(line)
+			}
 		case "FATAL", "PANIC":
+			bare = false
 			words = severity + ": " + text
 		case "DETAIL", "HINT":
 			if words != "" {
