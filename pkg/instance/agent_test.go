@@ -129,7 +129,7 @@ func TestReplicasCloneInParallelAndFollow(t *testing.T) {
 		primary.stop()
 		former := primary
 		primary = w.awaitPrimary(pods, "shop-1")
-		// What a killed pod leaves behind, and what a mount with fsGroup does.
+		// What a killed pod leaves behind (C-16), and what a mount with fsGroup does (C-25).
 		must(t, os.WriteFile(former.volume.inside("postmaster.pid"), []byte("1\n/pgdata\n0\n5432\n"), 0o600))
 		must(t, os.Chmod(former.volume.data(), 0o770))
 		pods["shop-1"] = w.start("shop-1", "127.0.0.21")
@@ -150,7 +150,7 @@ func TestReplicasCloneInParallelAndFollow(t *testing.T) {
 		}, func() string { return primary.query("SELECT i FROM public.u") })
 		primary.waitFor("ready", isReady)
 	})
-	t.Run("a replica that lost its data clones again", func(t *testing.T) {
+	t.Run("a replica that lost its data clones again (C-21)", func(t *testing.T) {
 		before := pods["shop-1"].State(context.Background()).DataID
 		pods["shop-1"].stop()
 		must(t, os.RemoveAll(pods["shop-1"].options.Mount))
@@ -159,7 +159,7 @@ func TestReplicasCloneInParallelAndFollow(t *testing.T) {
 			t.Error("new data bears the old data id")
 		}
 	})
-	t.Run("a member that goes takes its slot along", func(t *testing.T) {
+	t.Run("a member that goes takes its slot along (C-10)", func(t *testing.T) {
 		primary.query("SELECT pg_create_physical_replication_slot('mine')")
 		pods["shop-1"].stop()
 		w.apply(func() { w.config.Members = []string{"shop-2", "shop-3"} })

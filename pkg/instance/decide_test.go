@@ -80,7 +80,7 @@ func TestDecide(t *testing.T) {
 		{why: "the holder's name with other data", s: complete("shop-1", "new", byClone),
 			lean: func(s *situation) { s.Config, s.Lease = known("", "7"), held("shop-1/old", record) }, want: moveRefuse,
 			says: "other data"},
-		{why: "the holder without data", s: without("shop-1", dataNone),
+		{why: "the holder without data (C-22)", s: without("shop-1", dataNone),
 			lean: func(s *situation) { s.Config, s.Lease = known("", "7"), held("shop-1/old", record) }, want: moveRefuse,
 			says: "no longer holds the data"},
 		{why: "a replica with data", s: complete("shop-2", "two", byClone),

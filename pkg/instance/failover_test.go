@@ -61,6 +61,7 @@ func isStreaming(s instanceapi.State) bool {
 	return s.Role == instanceapi.RoleReplica && s.Streaming && s.Ready
 }
 
+// C-01: a pod that ends in order hands over first.
 func TestPrimaryThatIsStoppedHandsOver(t *testing.T) {
 	t.Parallel()
 	w, pods := three(t, instanceapi.HA{})
@@ -102,7 +103,7 @@ func TestSwitchover(t *testing.T) {
 	}
 }
 
-// The primary's pod vanishes with its server: no release, no shutdown.
+// C-02: the primary's pod vanishes with its server: no release, no shutdown.
 func TestLostPrimaryIsReplaced(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"async", "required"} {
@@ -126,7 +127,7 @@ func TestLostPrimaryIsReplaced(t *testing.T) {
 	}
 }
 
-// The primary's server can't start, its agent lives, and nobody is a member: a
+// C-18: the primary's server can't start, its agent lives, and nobody is a member: a
 // user forces the promotion of a replica.
 func TestForcedPromotionBesideALivingAgent(t *testing.T) {
 	t.Parallel()

@@ -90,6 +90,10 @@ func TestLastWords(t *testing.T) {
 2026-11-28 01:00:00 UTC [1] HINT:  use less
 2026-11-28 01:00:00 UTC [1] LOG:  database system is shut down
 `, "FATAL: could not map memory; HINT: use less"},
+		{"before it can log", `postgres: could not find the database system
+Expected to find it in the directory "/a",
+but could not open file "/a/global/pg_control": No such file or directory
+`, `could not find the database system Expected to find it in the directory "/a", but could not open file "/a/global/pg_control": No such file or directory`},
 		{"what is wrong with a file", `x LOG:  invalid address
 x CONTEXT:  line 6 of configuration file "/a/pg_hba.conf"
 x FATAL:  could not load pg_hba.conf

@@ -98,7 +98,7 @@ func TestPromotionNeedsCheckpointer(t *testing.T) {
 	primary.waitFor("ready", isReady)
 }
 
-// A change from some standbys to others needs no checkpointer: commits wait
+// C-27: a change from some standbys to others needs no checkpointer: commits wait
 // already. It needs every walsender, since each goes by its own copy.
 func TestOtherStandbysNeedWalsenders(t *testing.T) {
 	t.Parallel()

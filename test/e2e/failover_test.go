@@ -132,7 +132,7 @@ func TestB15ScaledDownWhileTheFirstIsBroken(t *testing.T) {
 	c.AwaitReady()
 	pod := c.Pod("first-2").UID
 	breakData(c, "first-1")
-	c.AwaitCondition(v1.ConditionReplicating, metav1.ConditionFalse, "another database")
+	c.AwaitCondition(v1.ConditionReady, metav1.ConditionFalse, "first-1", "another database")
 	c.Edit(framework.Instances(1))
 	f.Await(framework.Patience, "first-2 is left alone", func(context.Context) error {
 		if pods := c.Pods(); len(pods) != 1 || pods["first-2"] == nil {

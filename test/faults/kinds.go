@@ -45,14 +45,14 @@ const (
 	minute = time.Minute
 )
 
-// Kinds are all kinds of faults. Unless the name says otherwise they strike the
+// Kinds are all kinds of faults; numbers are those of field cases. Unless the name says otherwise they strike the
 // primary.
 var Kinds = []Kind{
 	{Name: "postmaster-kill", Realm: process},
-	{Name: "agent-kill", Realm: process},
+	{Name: "agent-kill", Realm: process}, // C-02
 	{Name: "container-kill", Realm: process},
-	{Name: "pod-delete", Realm: process},
-	{Name: "pod-force-delete", Realm: process},
+	{Name: "pod-delete", Realm: process},       // C-01, C-15
+	{Name: "pod-force-delete", Realm: process}, // C-16
 	{Name: "postmaster-freeze", Realm: process, Hold: 40 * second},
 	{Name: "agent-freeze", Realm: process, Hold: 30 * second, Witnessed: true},
 	{Name: "node-cut", Realm: node, Hold: 30 * second, Witnessed: true},
@@ -61,14 +61,14 @@ var Kinds = []Kind{
 	{Name: "node-pause-60s", Realm: node, Hold: 60 * second, Fixed: true, MayBeLate: true},
 	{Name: "primary-api-cut", Realm: node, Hold: 30 * second, Witnessed: true},
 	{Name: "partition", Realm: node, Hold: 30 * second, Witnessed: true},
-	{Name: "api-stop-60s", Realm: apiServer, Hold: minute, Fixed: true},
+	{Name: "api-stop-60s", Realm: apiServer, Hold: minute, Fixed: true}, // C-17
 	{Name: "api-stop-10m", Realm: apiServer, Hold: 10 * minute, Fixed: true, OnDemand: true},
-	{Name: "dns-stop", Realm: names, Hold: 30 * second},
-	{Name: "disk-full", Hold: 40 * second},
-	{Name: "volume-delete"},
-	{Name: "operator-absent"},
-	{Name: "all-pods"},
-	{Name: "switchover"},
+	{Name: "dns-stop", Realm: names, Hold: 30 * second}, // C-23
+	{Name: "disk-full", Hold: 40 * second},              // C-08
+	{Name: "volume-delete"},                             // C-22
+	{Name: "operator-absent"},                           // B-28
+	{Name: "all-pods"},                                  // B-11
+	{Name: "switchover"},                                // E-11
 	{Name: "standby-kill", Realm: standby},
 	{Name: "standby-node-cut", Realm: standby, Hold: 30 * second},
 }
