@@ -218,12 +218,12 @@ func TestForcePromote(t *testing.T) {
 	c.SQL(framework.RW, "create table kept as select 1 as n")
 	c.AwaitRows(framework.RO, "select n from kept", "1")
 	c.Shell("force-1", `mkdir -p /tmp/wal
-		psql -X -q -d postgres -c "select pg_terminate_backend(active_pid) from pg_replication_slots" >/dev/null
+		sql() { psql -X -q -A -t -d postgres -c "$1"; }
 		for i in $(seq 100); do
-			pg_receivewal --slot=force_2 --directory=/tmp/wal --no-loop >/tmp/wal.log 2>&1 & pid=$!
-			sleep 0.2
-			kill -0 $pid 2>/dev/null && exit 0
-			psql -X -q -d postgres -c "select pg_terminate_backend(active_pid) from pg_replication_slots" >/dev/null
+			sql "select pg_terminate_backend(active_pid) from pg_replication_slots" >/dev/null
+			nohup setsid pg_receivewal --slot=force_2 --directory=/tmp/wal --no-loop >/tmp/wal.log 2>&1 </dev/null &
+			sleep 0.3
+			[ "$(sql "select application_name from pg_stat_replication join pg_replication_slots on pid = active_pid")" = pg_receivewal ] && exit 0
 		done
 		exit 1`)
 	c.AwaitCondition(v1.ConditionReplicating, metav1.ConditionFalse, "force-2")
