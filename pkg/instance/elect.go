@@ -57,14 +57,19 @@ type elector struct {
 
 func (e *elector) now() election.Time { return time.Since(e.since) }
 
-// lease is the Lease as the core sees it. As long as the API has shown none,
-// it is what the volume remembers, which lets this instance promise and
-// nothing more.
+// lease is the Lease as the core sees it. As long as the API has shown none, it is
+// what the volume remembers, and as long as the configuration is not known, by
+// whose rules this instance would reign, it has no version: that lets this
+// instance promise and nothing more.
 func (e *elector) lease(memory reignMemory) *election.Lease {
 	known := e.view.knownLease()
 	switch {
 	case known.Object != nil:
-		return &election.Lease{Version: known.Version, Holder: known.Holder, Record: known.Record, SeenAt: known.SeenAt.Sub(e.since)}
+		lease := &election.Lease{Version: known.Version, Holder: known.Holder, Record: known.Record, SeenAt: known.SeenAt.Sub(e.since)}
+		if !e.view.knownConfig().Known {
+			lease.Version = ""
+		}
+		return lease
 	case !memory.Record.IsEmpty():
 		return &election.Lease{Holder: election.ParseHolder(memory.Holder), Record: memory.Record, SeenAt: e.now()}
 	}

@@ -215,3 +215,17 @@ func TestSealedTermIsRemembered(t *testing.T) {
 		t.Errorf("got %d, %v", term, err)
 	}
 }
+
+// By whose rules it would reign, an instance must know before it claims anything.
+func TestLeaseIsNotClaimedWithoutConfiguration(t *testing.T) {
+	a := newTestAgent(t)
+	holder := "shop-1/a"
+	a.view.SawLease(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "10"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}})
+	if got := a.elector.lease(reignMemory{}); got.Version != "" || got.Holder.Instance != "shop-1" {
+		t.Errorf("without configuration: %+v", got)
+	}
+	a.view.config.Known = true
+	if got := a.elector.lease(reignMemory{}); got.Version != "10" {
+		t.Errorf("with it: %+v", got)
+	}
+}
