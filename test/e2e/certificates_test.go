@@ -66,7 +66,12 @@ func TestE10CertificateAuthorityRotates(t *testing.T) {
 	})
 	awaitRotation(f, c, func(now []byte) bool { return bytes.Equal(now, mine["tls.crt"]) })
 
-	// Whoever connects now does so by the newest certificates.
+	if seen := phases(); len(seen) != 1 || seen[0] != v1.PhaseHealthy {
+		t.Errorf("phases meanwhile: %v", seen)
+	}
+
+	// Whoever connects now does so by the newest certificates. That replicas do
+	// not stream for a moment, the status may say.
 	c.SQLIn(c.Primary(), "select pg_terminate_backend(pid) from pg_stat_replication")
 	f.Await(framework.Patience, "the replicas stream again", func(ctx context.Context) error {
 		got, err := c.TrySQLIn(ctx, c.Primary(), "select count(*) from pg_stat_replication where state = 'streaming'")
@@ -78,9 +83,6 @@ func TestE10CertificateAuthorityRotates(t *testing.T) {
 	}
 	if got := c.SQL(framework.RW, "select count(distinct backend), count(*) = max(n) from written"); got != "1|t" {
 		t.Errorf("backends of the session, and whether all rows are there: %s", got)
-	}
-	if seen := phases(); len(seen) != 1 || seen[0] != v1.PhaseHealthy {
-		t.Errorf("phases meanwhile: %v", seen)
 	}
 	if now := serverStarts(c); now != began {
 		t.Errorf("servers started at %s, and before at %s", now, began)
