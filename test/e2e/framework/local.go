@@ -110,9 +110,8 @@ func (f *Framework) ImageDigest(image string) string {
 type Process struct {
 	PID, Parent int
 	Command     string
-	// Data identifies its working directory, whatever name that has in its
-	// mount namespace.
-	Data string
+	// Directory identifies its working directory, as DirectoryIn does.
+	Directory string
 }
 
 // Processes are those of a pod, in all its containers, by the pod's UID.
@@ -122,10 +121,34 @@ func Processes(podUID string) ([]Process, error) {
 	})
 }
 
-// Postmasters are the processes postgres that work in the directory that Data
-// identifies and have no parent that does.
-func Postmasters(data string) ([]Process, error) {
-	servers, err := processes(func(p Process, _ string) bool { return p.Command == "postgres" && p.Data == data })
+// DirectoryIn identifies the directory that has this path in a pod's container,
+// whatever name it has elsewhere.
+func DirectoryIn(podUID, path string) (string, error) {
+	inPod, err := Processes(podUID)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range inPod {
+		if id, err := identify(filepath.Join("/proc", strconv.Itoa(p.PID), "root", path)); err == nil {
+			return id, nil
+		}
+	}
+	return "", fmt.Errorf("no process of pod %s has a directory %s: %v", podUID, path, inPod)
+}
+
+func identify(directory string) (string, error) {
+	info, err := os.Stat(directory)
+	if err != nil {
+		return "", err
+	}
+	s := info.Sys().(*syscall.Stat_t)
+	return fmt.Sprintf("%d:%d", s.Dev, s.Ino), nil
+}
+
+// Postmasters are the processes postgres that work in a directory, as DirectoryIn
+// identifies it, and have no parent that does.
+func Postmasters(directory string) ([]Process, error) {
+	servers, err := processes(func(p Process, _ string) bool { return p.Command == "postgres" && p.Directory == directory })
 	if err != nil {
 		return nil, err
 	}
@@ -184,9 +207,8 @@ func process(pid int) (Process, string, error) {
 		return Process{}, "", err
 	}
 	p := Process{PID: pid, Parent: parent, Command: string(stat[open+1 : end])}
-	if cwd, err := os.Stat(filepath.Join(dir, "cwd")); err == nil {
-		s := cwd.Sys().(*syscall.Stat_t)
-		p.Data = fmt.Sprintf("%d:%d", s.Dev, s.Ino)
+	if p.Directory, err = identify(filepath.Join(dir, "cwd")); err != nil {
+		return Process{}, "", err
 	}
 	return p, string(cgroup), nil
 }
