@@ -196,6 +196,7 @@ func (a *agent) act(ctx context.Context) {
 		return
 	}
 	config, _ := a.config() // the zero one asks for nothing
+	kept := a.kept()
 	switch {
 	case holder == a.me():
 		if to := a.successor(config.Switchover, record); to != nil {
@@ -208,15 +209,15 @@ func (a *agent) act(ctx context.Context) {
 	case config.ForcePromote != nil && *config.ForcePromote == instanceapi.ForcePromote{Instance: a.pod.Name, Term: record.Term}:
 		a.k.report(ctx, a.claim(ctx, lease, record))
 		return
-	case config.Reclone != nil && *config.Reclone == instanceapi.Reclone{Instance: a.pod.Name, DataID: a.volume.dataID}:
+	case config.Reclone != nil && *config.Reclone == instanceapi.Reclone{Instance: a.pod.Name, DataID: kept.dataID}:
 		a.store(func(v *volume) { v.dataID = rand.Text() })
 		return
-	case a.volume.dataID == "" && !record.IsEmpty() && holder.Instance == a.pod.Name:
+	case kept.dataID == "" && !record.IsEmpty() && holder.Instance == a.pod.Name:
 		a.say("this instance reigned, and its volume is empty")
 		return
-	case a.volume.dataID == "" && !record.IsEmpty():
+	case kept.dataID == "" && !record.IsEmpty():
 		a.store(func(v *volume) { v.dataID, v.systemID = rand.Text(), record.SystemID })
-	case a.volume.dataID == "":
+	case kept.dataID == "":
 		config, err := a.config()
 		if err != nil || config.SystemID != "" || config.Bootstrap.Instance != a.pod.Name {
 			a.say("waiting until the operator names the instance that makes the database")
@@ -224,16 +225,21 @@ func (a *agent) act(ctx context.Context) {
 		}
 		a.store(func(v *volume) { v.dataID, v.systemID, v.initialised = rand.Text(), newSystemID(), true })
 	}
+	kept = a.kept()
 	claimant := election.Claimant{
-		Instance: a.pod.Name, DataID: a.volume.dataID, SystemID: a.volume.systemID, Initialised: a.volume.initialised,
-		LastReign: a.volume.lastReign, LastHolder: a.volume.lastHolder,
+		Instance: a.pod.Name, DataID: kept.dataID, SystemID: kept.systemID, Initialised: kept.initialised,
+		LastReign: kept.lastReign, LastHolder: kept.lastHolder,
 	}
 	if ok, _ := election.MayClaim(claimant, record, holder.Instance); ok {
 		a.k.report(ctx, a.claim(ctx, lease, record))
 		return
 	}
 	if !record.IsEmpty() {
-		a.store(func(v *volume) { v.lastReign, v.lastHolder = record, holder.Instance })
+		a.store(func(v *volume) {
+			if record.Term >= v.lastReign.Term { // else it has just taken over
+				v.lastReign, v.lastHolder = record, holder.Instance
+			}
+		})
 	}
 }
 
@@ -250,10 +256,10 @@ var systemIDs atomic.Uint64
 func newSystemID() string { return fmt.Sprint(7_400_000_000_000_000_000 + systemIDs.Add(1)) }
 
 func (a *agent) claim(ctx context.Context, lease *coordinationv1.Lease, last election.Record) error {
-	now := metav1.NowMicro()
+	now, kept := metav1.NowMicro(), a.kept()
 	record := election.Record{
-		Term: max(last.Term, a.volume.lastReign.Term) + 1, Timeline: max(last.Timeline, 1), SystemID: a.volume.systemID,
-		HolderDataID: a.volume.dataID, HolderAddress: a.ip,
+		Term: max(last.Term, kept.lastReign.Term) + 1, Timeline: max(last.Timeline, 1), SystemID: kept.systemID,
+		HolderDataID: kept.dataID, HolderAddress: a.ip,
 	}
 	claimed := lease.DeepCopy()
 	claimed.Spec.HolderIdentity = ptr.To(a.me().String())
@@ -367,6 +373,14 @@ func (a *agent) serveInSlice(ctx context.Context, record election.Record) error 
 	}
 	_, err = a.k.f.Kube.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, serving, metav1.UpdateOptions{})
 	return err
+}
+
+// kept is what the volume holds now: tests let an instance take over while the
+// kubelet looks after it.
+func (a *agent) kept() volume {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return *a.volume
 }
 
 func (a *agent) store(change func(*volume)) {
