@@ -378,7 +378,7 @@ func TestC30ParallelQueryNeedsSharedMemory(t *testing.T) {
 	f := framework.New(t)
 	c := f.Create("shared")
 	c.AwaitReady()
-	plan := c.SQL(framework.RW, `
+	plan := c.SQLIn("shared-1", `
 		create unlogged table wide as select n, repeat(md5(n::text), 3) as text from generate_series(1, 700000) n;
 		set work_mem = '400MB'; set max_parallel_workers_per_gather = 2; set parallel_setup_cost = 0; set parallel_tuple_cost = 0;
 		set min_parallel_table_scan_size = 0; set enable_mergejoin = off; set enable_nestloop = off;
