@@ -21,6 +21,7 @@ var (
 	roundsFlag = flag.Int("rounds", 0, "how many random rounds; 0: one of each kind")
 	seedFlag   = flag.Uint64("seed", 1, "of the random rounds")
 	modeFlag   = flag.String("mode", string(async), "async, required or preferred: what commits wait for")
+	triesFlag  = flag.Bool("tries", false, "print what the clients tried around each outage")
 	faultsFlag = flag.String("faults", "", "pattern of the names of the faults; empty: all but those on demand")
 )
 

@@ -41,7 +41,7 @@ func (r *round) judge(result *Result) {
 	for _, violation := range verdict.Violations {
 		r.t.Error(violation)
 	}
-	if r.t.Failed() {
+	if *triesFlag || r.t.Failed() {
 		r.t.Logf("tries around the outage:\n%s", around(ours, outage))
 	}
 }
