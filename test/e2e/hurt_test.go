@@ -178,7 +178,11 @@ func TestC26VolumeReadOnlyForAWhile(t *testing.T) {
 	former := c.Pod(c.Primary())
 
 	release := f.HoldContainers(string(former.UID))
-	for _, p := range processesOf(t, former.UID) {
+	all, err := framework.Processes(string(former.UID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
 		if p.Command == "postgres" || strings.HasPrefix(p.Command, "postgres-operat") {
 			if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 				t.Fatal(err)
