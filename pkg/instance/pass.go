@@ -25,6 +25,7 @@ func (a *Agent) pass(ctx context.Context) {
 	}
 	a.noticeExit()
 	a.noticeReady()
+	a.noticeRecovery()
 	a.noticeNews()
 	switch {
 	case !a.prepared && a.leaving:
