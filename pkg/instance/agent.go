@@ -297,7 +297,7 @@ func (a *Agent) runs(r running) {
 	a.serverMu.Unlock()
 	a.observer.forget()
 	a.replication.kick()
-	a.status.update(func(s *instanceapi.State) { s.Role = r.role() })
+	a.status.update(func(s *instanceapi.State) { s.Role, s.Streaming = r.role(), false })
 	a.wakeUp()
 }
 

@@ -8,7 +8,10 @@ import (
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 )
 
-const isReceiver = "backend_type = 'walreceiver'"
+const (
+	isReceiver = "backend_type = 'walreceiver'"
+	receivers  = "SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'"
+)
 
 // While a client writes, people ask for another durability again and again: each
 // change is carried out whole, commits wait for as many replicas as are asked for
@@ -54,7 +57,7 @@ func TestModeChangesWhileAClientWrites(t *testing.T) {
 		for silent := range 3 {
 			var thaw []func()
 			for _, name := range []string{"shop-2", "shop-3"}[:silent] {
-				pods[name].waitFor("streams", isStreaming)
+				w.eventually(name+" streams", func() bool { return pods[name].query(receivers) == "1" }, func() string { return pods[name].query(receivers) })
 				thaw = append(thaw, pods[name].freeze(isReceiver))
 			}
 			if got, want := primary.commits(fmt.Sprintf("t%d_%d", n, silent)), silent < c.silent; got != want {

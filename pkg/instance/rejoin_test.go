@@ -263,3 +263,25 @@ func TestC07ReplicaThatDoesNotStream(t *testing.T) {
 	broken.waitFor("streams", isStreaming)
 	w.awaitMembers(2)
 }
+
+// A receiver that is cut off and reconnects at once is no news: the replica counts
+// as streaming all the while. One that can't reconnect is.
+func TestReplicaThatReconnectsCountsAsStreaming(t *testing.T) {
+	t.Parallel()
+	w, pods := three(t, instanceapi.HA{})
+	primary, replica := pods["shop-1"], pods["shop-2"]
+	cut := 0
+	w.hold("it counts as streaming", func() bool {
+		if primary.query("SELECT bool_or(pg_terminate_backend(pid)) FROM pg_stat_replication WHERE application_name LIKE 'shop-2.%' AND backend_start < now() - interval '500 ms'") == "true" {
+			cut++
+		}
+		return isStreaming(replica.State(context.Background()))
+	}, func() string { return fmt.Sprintf("%+v", replica.State(context.Background())) })
+	if cut == 0 {
+		t.Error("it was never cut off")
+	}
+	primary.freeze("backend_type = 'walsender' AND application_name LIKE 'shop-2.%'")
+	must(t, replica.sql.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_wal_receiver"))
+	w.eventually("it counts as streaming no more", func() bool { return !replica.State(context.Background()).Streaming },
+		func() string { return fmt.Sprintf("%+v", replica.State(context.Background())) })
+}
