@@ -95,8 +95,10 @@ type Agent struct {
 	downSince, upSince time.Time
 	// roomier is a member with room on its volume while this one's is full.
 	roomier string
-	// remedy is what a replica that can't stream needs.
-	remedy remedy
+	// remedy is what a replica that can't stream needs. cantStart is true when its
+	// server has not even started, and nobody has asked the primary why.
+	remedy    remedy
+	cantStart bool
 	// rejoinAt is when a replica last found out why it does not stream,
 	// missedWAL how often it found that WAL is missing, and askedAbsent when a
 	// primary last asked those that do not stream.

@@ -110,6 +110,23 @@ func TestC03FormerPrimaryThatCantRewindIsCloned(t *testing.T) {
 	w.awaitMembers(2)
 }
 
+// C-05: an instance that has left the primary's past knows the primary's timeline,
+// since its receiver has asked for it, and then restarts before it was rewound: its
+// server does not even start.
+func TestC05ServerThatCantStartSinceItLeftThePast(t *testing.T) {
+	t.Parallel()
+	w, pods, primary := diverged(t, func(former *testPod) {
+		must(t, former.sql.Exec(t.Context(), "CHECKPOINT"))
+	})
+	former := pods["shop-1"]
+	text, err := os.ReadFile(primary.volume.inside("pg_wal/00000002.history"))
+	must(t, err)
+	must(t, os.WriteFile(former.volume.inside("pg_wal/00000002.history"), text, 0o600))
+	now := former.restart(w)
+	now.waitFor("streams", func(s instanceapi.State) bool { return isStreaming(s) && s.DataID != former.identity.ID })
+	w.awaitMembers(2)
+}
+
 // C-04: what a rewind copies from goes away in the middle, or the pod does that
 // rewinds: nobody starts what is left.
 func TestC04RewindThatIsInterrupted(t *testing.T) {
