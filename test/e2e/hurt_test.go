@@ -26,9 +26,14 @@ func memoryLimit(limit string) framework.Modifier {
 	}
 }
 
-// C-19: the primary's memory is used up, by a file in /dev/shm, until the kernel
-// ends it. The cluster is healthy again without hands, an event says why, and it
-// stays so although that file outlives the container.
+// useUpMemory fills /dev/shm, and then takes what is left by many small processes,
+// so that the kernel kills larger ones.
+const useUpMemory = `dd if=/dev/zero of=/dev/shm/ballast bs=1M count=400 2>/dev/null
+	for n in $(seq 150); do (x=$(head -c 2000000 /dev/zero | tr '\0' x); sleep 30) & done; wait`
+
+// C-19: the primary's memory is used up, by a file in /dev/shm and by processes,
+// until the kernel ends it. The cluster is healthy again without hands, an event
+// says why, and it stays so although that file outlives the container.
 func TestC19OOMKill(t *testing.T) {
 	t.Parallel()
 	f := framework.New(t)
@@ -39,12 +44,12 @@ func TestC19OOMKill(t *testing.T) {
 	before := c.Pod(primary).Status.ContainerStatuses[0].RestartCount
 	f.Await(framework.Patience, "the container was killed for want of memory", func(ctx context.Context) error {
 		// Whoever the kernel chooses, it goes on until the agent is gone.
-		filling, cancel := context.WithTimeout(ctx, 10*time.Second)
+		filling, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
-		_, said := c.TryShell(filling, primary, "dd if=/dev/zero of=/dev/shm/ballast bs=1M count=400 oflag=append conv=notrunc")
+		_, said := c.TryShell(filling, primary, useUpMemory)
 		status := c.Pod(primary).Status.ContainerStatuses[0]
 		if status.RestartCount == before {
-			return fmt.Errorf("it has not restarted; dd: %w", said)
+			return fmt.Errorf("it has not restarted; filling the memory: %w", said)
 		}
 		if last := status.LastTerminationState.Terminated; last == nil || last.Reason != "OOMKilled" {
 			return fmt.Errorf("its last end: %v", last)
