@@ -80,6 +80,11 @@ func runInstance(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if os.Getpid() == 1 { // else the directory is not this container's alone
+		if err := clearShared("/dev/shm"); err != nil {
+			log.WithError(err).Warn("shared memory that was left is in use still")
+		}
+	}
 	go dropProgramPages(ctx, log)
 	log.WithField("version", version).Info("agent starts")
 	return agent.Run(ctx)

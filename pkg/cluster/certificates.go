@@ -32,7 +32,7 @@ func ensureSecrets(o Observation, p *Plan) {
 		if a.IsRotating() {
 			use.Given, use.Settled = wereGiven(o, p, a), doUse(o, p)
 		}
-		if next, step, err = a.Next(name, use, o.Now); err != nil {
+		if next, step, err = a.Next(name, use, o.RotationWaited, o.Now); err != nil {
 			p.wait("make a new certificate authority: %v", err)
 		}
 	}

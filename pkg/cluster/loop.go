@@ -66,8 +66,11 @@ type Loop struct {
 	drain   sync.Once
 	agents  *agents
 	log     *logrus.Entry
-	// lease is what was last seen of the cluster's Lease.
-	lease sighting
+	// lease is what was last seen of the cluster's Lease, switchover of what the
+	// primary is asked for, rotation of the authorities, and homeless the claims for
+	// whose pods no node is found.
+	lease, switchover, rotation sighting
+	homeless                    sightings
 	// boundTo are the nodes on which alone a claim's volume can be used, by the
 	// claim's UID, of those that were asked for.
 	boundTo map[types.UID][]string
@@ -92,8 +95,8 @@ func NewLoop(deps Deps, key cache.ObjectName, uid types.UID) *Loop {
 		drained: make(chan struct{}),
 		agents:  &agents{},
 		log:     deps.Log.WithFields(logrus.Fields{"namespace": key.Namespace, "cluster": key.Name}),
-		boundTo: map[types.UID][]string{},
-		told:    map[string]bool{},
+		boundTo: map[types.UID][]string{}, homeless: sightings{},
+		told: map[string]bool{},
 	}
 }
 
@@ -188,7 +191,7 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 		l.log.WithError(err).Warn("can't observe the cluster")
 		return 0, err
 	}
-	o.LeaseUnchanged = l.lease.unchangedFor(o.Lease, o.Now)
+	l.lookAtTheClock(&o)
 	l.lookForLostNodes(ctx, &o)
 	plan := Analyse(o)
 	failures := l.carryOut(ctx, c, plan)

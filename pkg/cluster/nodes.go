@@ -34,7 +34,7 @@ func (l *Loop) lookForLostNodes(ctx context.Context, o *Observation) {
 	}
 	for n := range o.Instances {
 		i := &o.Instances[n]
-		if !mayHaveLostNode(*i, o.Now) {
+		if i.Volume == nil || l.homeless.last(i.Volume.UID, mayHaveLostNode(*i), o.Now) < nodePatience {
 			continue
 		}
 		nodes, known := l.boundTo[i.Volume.UID]
@@ -53,13 +53,13 @@ func (l *Loop) lookForLostNodes(ctx context.Context, o *Observation) {
 }
 
 // mayHaveLostNode says whether the instance has a volume, and its pod no node
-// that could use it.
-func mayHaveLostNode(i Instance, now time.Time) bool {
+// that could use it, as far as the scheduler has looked.
+func mayHaveLostNode(i Instance) bool {
 	if i.Volume == nil || i.Volume.Spec.VolumeName == "" || i.volumeIsLeaving() || i.Pod == nil || i.podIsLeaving() || i.isScheduled() {
 		return false
 	}
 	return slices.ContainsFunc(i.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && now.Sub(c.LastTransitionTime.Time) >= nodePatience
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse
 	})
 }
 

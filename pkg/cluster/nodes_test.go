@@ -97,7 +97,7 @@ func TestVolumesAreLookedUpWhenAPodFindsNoNode(t *testing.T) {
 		asked int
 	}{
 		{"the pod finds no node", func(*Loop, *Observation) {}, 1},
-		{"the pod has found no node just now", func(_ *Loop, o *Observation) { o.Now = o.Now.Add(-nodePatience) }, 0},
+		{"the pod has found no node just now", func(l *Loop, _ *Observation) { clear(l.homeless) }, 0},
 		{"the pod has a node", func(_ *Loop, o *Observation) { o.Instances[0].Pod.Spec.NodeName = "gone" }, 0},
 		{"the scheduler has not said anything", func(_ *Loop, o *Observation) { o.Instances[0].Pod.Status.Conditions = nil }, 0},
 		{"the pod is leaving", func(_ *Loop, o *Observation) { o.Instances[0].Pod.DeletionTimestamp = &metav1.Time{} }, 0},
@@ -153,8 +153,9 @@ func lonely(volumes *fakeVolumes, selected string) (*Loop, Observation) {
 		claim.Annotations = map[string]string{selectedNodeAnnotation: selected}
 	}
 	pod := &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{
-		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-nodePatience)),
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
 	}}}}
-	l := &Loop{Deps: Deps{Kube: Kube{Core: volumes}, Listers: Listers{Nodes: corelisters.NewNodeLister(nodes)}}, boundTo: map[types.UID][]string{}}
+	l := &Loop{Deps: Deps{Kube: Kube{Core: volumes}, Listers: Listers{Nodes: corelisters.NewNodeLister(nodes)}}, boundTo: map[types.UID][]string{},
+		homeless: sightings{claim.UID: now.Add(-nodePatience)}}
 	return l, Observation{Now: now, Instances: []Instance{{Name: "shop-2", Number: 2, Volume: claim, Pod: pod}}}
 }

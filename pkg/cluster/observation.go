@@ -46,8 +46,10 @@ type Observation struct {
 	Nodes map[string]*corev1.Node
 
 	// LeaseUnchanged is for how long this operator has seen the Lease stay as it
-	// is, by its own clock.
-	LeaseUnchanged time.Duration
+	// is, by its own clock, which does not jump; SwitchoverWaited and RotationWaited
+	// for how long the ConfigMap has had the switchover that is in it, and the
+	// authorities have been as they are.
+	LeaseUnchanged, SwitchoverWaited, RotationWaited time.Duration
 	// Ended is the reign before the present one, if this operator saw its end.
 	Ended EndedReign
 

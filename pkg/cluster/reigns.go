@@ -66,21 +66,3 @@ func (r *Reigns) lastOf(key cache.ObjectName) EndedReign {
 	defer r.mu.Unlock()
 	return r.ended[key]
 }
-
-// sighting is what a loop last saw of its Lease, and since when.
-type sighting struct {
-	version string
-	since   time.Time
-}
-
-// unchangedFor says for how long the Lease has been as it is.
-func (s *sighting) unchangedFor(lease *coordinationv1.Lease, now time.Time) time.Duration {
-	if lease == nil {
-		*s = sighting{}
-		return 0
-	}
-	if s.version != lease.ResourceVersion || s.since.IsZero() {
-		*s = sighting{version: lease.ResourceVersion, since: now}
-	}
-	return now.Sub(s.since)
-}

@@ -121,7 +121,7 @@ func followRequest(o Observation, p *Plan, told *instanceapi.Switchover, to stri
 	case cameToNothing:
 		fail(orElse(requestOf(o), orElse(o.primaryName(), "nobody")+" leads now"))
 	case underWay:
-		switch why := whyStuck(o, p.SwitchoverAsked); {
+		switch why := whyStuck(o); {
 		case !slices.Contains(p.Members, to):
 			fail(to + " is no instance of this cluster any more")
 		case why != "":
@@ -147,12 +147,11 @@ func whyNotSwitchTo(o Observation, p *Plan, to string) string {
 }
 
 // whyStuck says why a switchover has not begun in time, or nothing.
-func whyStuck(o Observation, asked time.Time) string {
-	waited := o.Now.Sub(asked)
+func whyStuck(o Observation) string {
 	switch why := requestOf(o); {
-	case why != "" && waited >= refusalPatience:
+	case why != "" && o.SwitchoverWaited >= refusalPatience:
 		return why
-	case waited >= switchoverPatience && o.primaryServes():
+	case o.SwitchoverWaited >= switchoverPatience && o.primaryServes():
 		return fmt.Sprintf("%s has not begun within %s", o.primaryName(), switchoverPatience)
 	}
 	return ""
@@ -196,13 +195,13 @@ func movePrimary(o Observation, p *Plan, told *instanceapi.Switchover, to, why s
 		return
 	}
 	p.keepSwitchover(o, told)
-	failure := whyStuck(o, p.SwitchoverAsked)
+	failure := whyStuck(o)
 	if o.outcomeOf(*told) == cameToNothing {
 		failure = orElse(requestOf(o), o.primaryName()+" leads on")
 	}
 	if failure != "" {
 		p.SwitchoverFailed = true
-		if o.Now.Sub(p.SwitchoverAsked) >= switchoverRetry {
+		if o.SwitchoverWaited >= switchoverRetry {
 			p.askSwitchover(o, to)
 		}
 		failure = "; it has not come about yet: " + failure

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,7 +75,7 @@ func agentTrouble(i Instance, now time.Time) trouble {
 	if i.State == nil {
 		started, running := containerStart(i.Pod)
 		if !running || now.Sub(started) < startGrace {
-			return trouble{"", "its containers are starting"}
+			return trouble{"", "its containers are starting" + lastEnd(i.Pod)}
 		}
 		return trouble{v1.ReasonAgentUnreachable, "its agent does not answer: " + i.Unreachable}
 	}
@@ -82,6 +83,9 @@ func agentTrouble(i Instance, now time.Time) trouble {
 	case instanceapi.PhaseFailed:
 		return trouble{failureReason(s), s.Message}
 	case instanceapi.PhaseRunning:
+		if isFull(s) {
+			return trouble{v1.ReasonDiskFull, "its volume is full; make spec.storage.size larger" + orNothing("; ", s.Message)}
+		}
 		if s.Message != "" {
 			return trouble{"", s.Message}
 		}
@@ -102,9 +106,35 @@ func containerStart(pod *corev1.Pod) (time.Time, bool) {
 	return time.Time{}, false
 }
 
+// lastEnd says how the server's container has ended last, if it has, for one that
+// starts anew.
+func lastEnd(pod *corev1.Pod) string {
+	for _, s := range pod.Status.ContainerStatuses {
+		ended := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated)
+		switch {
+		case s.Name != specs.PostgresContainer || ended == nil:
+		case ended.Reason == "OOMKilled":
+			return fmt.Sprintf("; the one before has ended: %s, exit code %d: it took more memory than spec.resources.limits allow", ended.Reason, ended.ExitCode)
+		default:
+			return fmt.Sprintf("; the one before has ended: %s, exit code %d", ended.Reason, ended.ExitCode)
+		}
+	}
+	return ""
+}
+
+// isFull says whether the instance's volume has no room.
+func isFull(s *instanceapi.State) bool { return s.VolumeSize > 0 && s.VolumeFree < s.VolumeSize/100 }
+
+func orNothing(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
+}
+
 func failureReason(s *instanceapi.State) string {
 	switch {
-	case s.VolumeSize > 0 && s.VolumeFree < s.VolumeSize/100:
+	case isFull(s):
 		return v1.ReasonDiskFull
 	case !s.HasData && s.SystemID == "" && s.Term == 0:
 		return v1.ReasonBootstrapFailed

@@ -176,6 +176,7 @@ func (w *world) observe() Observation {
 	if err != nil {
 		panic(err)
 	}
+	new(Loop).lookAtTheClock(&o) // as an operator that has just begun
 	o.Nodes, o.LeaseUnchanged, o.Ended = w.nodes, w.unchanged, w.ended
 	for n := range o.Instances {
 		if i := &o.Instances[n]; i.Volume != nil && i.Pod != nil && !i.isScheduled() {

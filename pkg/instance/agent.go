@@ -57,7 +57,8 @@ type Agent struct {
 	peerSQL *pgrun.Server
 
 	wake chan struct{}
-	// beat is when the loop last ran, in nanoseconds since the epoch; shared.
+	// beat is when the loop last ran, in nanoseconds since started, by the monotonic
+	// clock, 0: never; shared.
 	beat    atomic.Int64
 	started time.Time
 
@@ -94,8 +95,10 @@ type Agent struct {
 	downSince, upSince time.Time
 	// roomier is a member with room on its volume while this one's is full.
 	roomier string
-	// remedy is what a replica that can't stream needs.
-	remedy remedy
+	// remedy is what a replica that can't stream needs. cantStart is true when its
+	// server has not even started, and nobody has asked the primary why.
+	remedy    remedy
+	cantStart bool
 	// rejoinAt is when a replica last found out why it does not stream,
 	// missedWAL how often it found that WAL is missing, and askedAbsent when a
 	// primary last asked those that do not stream.
@@ -217,7 +220,7 @@ func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*A
 // when no process of the server is left.
 func (a *Agent) Run(ctx context.Context) error {
 	a.status.enter(instanceapi.PhaseWaiting, "waiting for the volume")
-	a.beat.Store(time.Now().UnixNano())
+	a.beats()
 	// What serves and watches goes on until the server has stopped.
 	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var group sync.WaitGroup
@@ -253,7 +256,7 @@ func (a *Agent) loop(ctx, beside context.Context) {
 	asked := ctx.Done()
 	var longest <-chan time.Time
 	for {
-		a.beat.Store(time.Now().UnixNano())
+		a.beats()
 		a.pass(beside)
 		if a.left {
 			return
@@ -272,11 +275,15 @@ func (a *Agent) loop(ctx, beside context.Context) {
 	}
 }
 
+// beats notes that the loop runs.
+func (a *Agent) beats() { a.beat.Store(int64(time.Since(a.started))) }
+
 // alive says whether the loop has run lately: it never blocks, so a loop that
 // hasn't hangs.
 func (a *Agent) alive(now time.Time) bool {
 	const longest = 5 * time.Second
-	return now.Sub(time.Unix(0, a.beat.Load())) < longest
+	beat := a.beat.Load()
+	return beat > 0 && now.Sub(a.started)-time.Duration(beat) < longest
 }
 
 func (a *Agent) runningAs() running {
@@ -292,7 +299,7 @@ func (a *Agent) runs(r running) {
 	a.serverMu.Unlock()
 	a.observer.forget()
 	a.replication.kick()
-	a.status.update(func(s *instanceapi.State) { s.Role = r.role() })
+	a.status.update(func(s *instanceapi.State) { s.Role, s.Streaming = r.role(), false })
 	a.wakeUp()
 }
 

@@ -10,6 +10,9 @@ import (
 	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
 )
 
+// postmaster asks a server for its first process.
+const postmaster = "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)"
+
 // E-05: a server that has no connection left to give, not even to the agent, is
 // as well as it was.
 func TestE05AllConnectionsTaken(t *testing.T) {
@@ -19,7 +22,6 @@ func TestE05AllConnectionsTaken(t *testing.T) {
 	ha.UnresponsiveTimeout.Duration, ha.RestartTimeout.Duration = unresponsive, unresponsive
 	w, pods := three(t, ha)
 	primary := pods["shop-1"]
-	const postmaster = "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)"
 	r, _ := w.record()
 	process := primary.query(postmaster)
 

@@ -14,8 +14,14 @@ import (
 // three starts a cluster of three and waits until two replicas may take over.
 func three(t *testing.T, ha instanceapi.HA) (*world, map[string]*testPod) {
 	t.Helper()
+	return threeWith(t, ha, func(*world) {})
+}
+
+// threeWith is three with another configuration.
+func threeWith(t *testing.T, ha instanceapi.HA, change func(*world)) (*world, map[string]*testPod) {
+	t.Helper()
 	w := newWorld(t)
-	w.apply(func() { w.config.Members, w.config.HA = []string{"shop-1", "shop-2", "shop-3"}, ha })
+	w.apply(func() { w.config.Members, w.config.HA = []string{"shop-1", "shop-2", "shop-3"}, ha; change(w) })
 	pods := map[string]*testPod{}
 	for i := 1; i <= 3; i++ {
 		name := fmt.Sprintf("shop-%d", i)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"sync"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +26,8 @@ type fakeKubernetes struct {
 	down error
 	// leaseWrites counts updates of the Lease.
 	leaseWrites int
+	// skew is how far ahead the clocks are by which agents write.
+	skew time.Duration
 }
 
 var _ Kubernetes = (*fakeKubernetes)(nil)
@@ -84,6 +87,9 @@ func (f *fakeKubernetes) UpdateLease(_ context.Context, lease *coordinationv1.Le
 	}
 	f.leaseWrites++
 	f.lease = lease.DeepCopy()
+	if renewed := f.lease.Spec.RenewTime; f.skew != 0 && renewed != nil {
+		f.lease.Spec.RenewTime = &metav1.MicroTime{Time: renewed.Add(f.skew)}
+	}
 	f.stamp(f.lease)
 	for w := range f.watchers {
 		w.SawLease(f.lease)

@@ -167,11 +167,13 @@ func (o *observer) lookAtSettings(ctx context.Context) {
 	o.last.PendingRestart, o.settingsAt = pending, time.Now()
 }
 
-// into puts what the server says into a state.
+// into puts what the server says into a state. A replica that streamed a moment ago
+// counts as streaming as long as its server answers.
 func (o observation) into(s *instanceapi.State) {
+	s.Streaming = o.Streaming || o.Recovery && s.Streaming
 	s.ServerVersion, s.Timeline = o.Version, o.Timeline
 	s.WrittenLSN, s.ReceivedLSN, s.ReplayedLSN = o.Written, o.Received, o.Replayed
-	s.Streaming, s.Standbys, s.Slots, s.PendingRestart = o.Streaming, o.Standbys, o.Slots, o.PendingRestart
+	s.Standbys, s.Slots, s.PendingRestart = o.Standbys, o.Slots, o.PendingRestart
 }
 
 // volumeSize is the size of the filesystem that holds path, and what of it is

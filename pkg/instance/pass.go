@@ -25,6 +25,7 @@ func (a *Agent) pass(ctx context.Context) {
 	}
 	a.noticeExit()
 	a.noticeReady()
+	a.noticeRecovery()
 	a.noticeNews()
 	switch {
 	case !a.prepared && a.leaving:
@@ -271,6 +272,10 @@ func (a *Agent) leave(ctx context.Context, now running) {
 
 func (a *Agent) followOn(ctx context.Context, now running, up upstream) {
 	switch {
+	case now.Role == instanceapi.RoleNone && a.remedy.isNeeded():
+		a.startCure(ctx, up)
+	case now.Role == instanceapi.RoleNone && a.cantStart && !up.isZero():
+		a.start(ctx, "look for the primary's past", func(ctx context.Context) error { return a.diagnoseStopped(ctx, up) })
 	case now.Role == instanceapi.RoleNone:
 		a.start(ctx, "follow", func(ctx context.Context) error { return a.follow(ctx, up) })
 	case now.Role == instanceapi.RolePrimary:
@@ -278,15 +283,19 @@ func (a *Agent) followOn(ctx context.Context, now running, up upstream) {
 	case now.Upstream != up:
 		a.start(ctx, "follow another", func(ctx context.Context) error { return a.followAnother(ctx, up) })
 	case a.remedy.isNeeded():
-		cure := a.remedy
-		a.remedy = remedy{}
-		a.hideData()
-		a.start(ctx, "rejoin", func(ctx context.Context) error { return a.cure(ctx, up, cure) })
+		a.startCure(ctx, up)
 	case a.needsRejoin(now):
 		a.start(ctx, "look for the primary's past", func(ctx context.Context) error { return a.diagnose(ctx, up) })
 	default:
 		a.lookAfter(ctx, now)
 	}
+}
+
+func (a *Agent) startCure(ctx context.Context, up upstream) {
+	cure := a.remedy
+	a.remedy = remedy{}
+	a.hideData()
+	a.start(ctx, "rejoin", func(ctx context.Context) error { return a.cure(ctx, up, cure) })
 }
 
 // lookAfter does what a server needs that runs as it should.
@@ -385,6 +394,7 @@ func (a *Agent) noticeExit() {
 		// What is in force may be why: the next start is with what was before.
 		a.rejected[a.inForce] = err.Error()
 	}
+	a.cantStart = !s.isReady() && a.runningAs().Role == instanceapi.RoleReplica
 	a.server = nil
 	a.runs(running{})
 	a.status.enter(instanceapi.PhaseFailed, err.Error())

@@ -61,6 +61,31 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
+// A receiver that reconnects is no news; one that is to follow another is.
+func TestStreamedLately(t *testing.T) {
+	now := time.Now()
+	one, other := upstream{Instance: "shop-1", Address: "10.0.0.1"}, upstream{Instance: "shop-2", Address: "10.0.0.2"}
+	ago := func(d time.Duration) streamed { return streamed{at: now.Add(-d), from: one} }
+	cases := []struct {
+		why  string
+		s    streamed
+		up   upstream
+		want bool
+	}{
+		{"it streams", ago(0), one, true},
+		{"it streamed a moment ago", ago(2 * time.Second), one, true},
+		{"it streams no more", ago(blip), one, false},
+		{"it follows another now", ago(time.Second), other, false},
+		{"it follows nobody", streamed{at: now}, upstream{}, false},
+		{"it has never streamed", streamed{from: one}, one, false},
+	}
+	for _, c := range cases {
+		if got := c.s.lately(c.up, now); got != c.want {
+			t.Errorf("%s: %v", c.why, got)
+		}
+	}
+}
+
 func TestExplainSQL(t *testing.T) {
 	cases := []struct{ why, item, want string }{
 		{"a line of many", "SELECT 1;\n  SELEC é 2;\n", `sql[3]: line 2: ERROR: wrong: "SELEC é 2;"`},

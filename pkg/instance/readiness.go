@@ -41,6 +41,18 @@ func (r readiness) isReady(now time.Time) bool {
 	return false
 }
 
+// streamed is when a replica was last seen to stream, and from whom.
+type streamed struct {
+	at   time.Time
+	from upstream
+}
+
+// lately says whether the replica counts as streaming from up: it does so, or did
+// a moment ago.
+func (s streamed) lately(up upstream, now time.Time) bool {
+	return !s.at.IsZero() && !up.isZero() && s.from == up && now.Sub(s.at) < blip
+}
+
 // keepsUp says whether the replica streams, or has done so for as long as there
 // was a primary to stream from: one that restarts takes no reader away.
 func (r readiness) keepsUp(now time.Time) bool {

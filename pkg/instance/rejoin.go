@@ -34,9 +34,8 @@ func (a *Agent) diagnose(ctx context.Context, up upstream) error {
 	a.rejoinAt = time.Now()
 	asking, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	primary, err := a.peers.peer(asking, up.Instance)
-	if err != nil || primary.Role != instanceapi.RolePrimary || primary.Timeline == 0 ||
-		primary.Term != a.view.knownLease().Record.Term {
+	primary, knows := a.askPrimary(asking, up)
+	if !knows {
 		return nil // it is not there yet; the next look asks again
 	}
 	mine, err := a.measureReplay(asking)
@@ -56,6 +55,39 @@ func (a *Agent) diagnose(ctx context.Context, up upstream) error {
 		return nil
 	}
 	a.missedWAL = 0
+	return nil
+}
+
+// askPrimary asks the primary of this reign for its past; false: it does not say.
+func (a *Agent) askPrimary(ctx context.Context, up upstream) (instanceapi.Peer, bool) {
+	primary, err := a.peers.peer(ctx, up.Instance)
+	return primary, err == nil && primary.Role == instanceapi.RolePrimary && primary.Timeline != 0 &&
+		primary.Term == a.view.knownLease().Record.Term
+}
+
+// diagnoseStopped finds out whether a replica's server does not start because its
+// data has left the primary's past: once it has seen where timelines parted, as its
+// receiver has asked the primary, it refuses to. After that the start is tried again.
+func (a *Agent) diagnoseStopped(ctx context.Context, up upstream) error {
+	a.cantStart = false
+	asking, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	primary, knows := a.askPrimary(asking, up)
+	if !knows {
+		return nil
+	}
+	control, err := a.programs.ControlData(ctx, a.volume.data())
+	if err != nil {
+		return err
+	}
+	// The checkpoint itself must be in the past, not only what comes before it.
+	diverges, why := postgres.Diverges(control.Timeline, control.CheckpointLSN+1, primary.Timeline, primary.History)
+	if !diverges && control.MinRecoveryTimeline != 0 {
+		diverges, why = postgres.Diverges(control.MinRecoveryTimeline, control.MinRecoveryLSN, primary.Timeline, primary.History)
+	}
+	if diverges && primary.Checkpointed == primary.Timeline {
+		a.remedy = remedy{rewind: true, why: why}
+	}
 	return nil
 }
 

@@ -110,6 +110,23 @@ func TestC03FormerPrimaryThatCantRewindIsCloned(t *testing.T) {
 	w.awaitMembers(2)
 }
 
+// C-05: an instance that has left the primary's past knows the primary's timeline,
+// since its receiver has asked for it, and then restarts before it was rewound: its
+// server does not even start.
+func TestC05ServerThatCantStartSinceItLeftThePast(t *testing.T) {
+	t.Parallel()
+	w, pods, primary := diverged(t, func(former *testPod) {
+		must(t, former.sql.Exec(t.Context(), "CHECKPOINT"))
+	})
+	former := pods["shop-1"]
+	text, err := os.ReadFile(primary.volume.inside("pg_wal/00000002.history"))
+	must(t, err)
+	must(t, os.WriteFile(former.volume.inside("pg_wal/00000002.history"), text, 0o600))
+	now := former.restart(w)
+	now.waitFor("streams", func(s instanceapi.State) bool { return isStreaming(s) && s.DataID != former.identity.ID })
+	w.awaitMembers(2)
+}
+
 // C-04: what a rewind copies from goes away in the middle, or the pod does that
 // rewinds: nobody starts what is left.
 func TestC04RewindThatIsInterrupted(t *testing.T) {
@@ -262,4 +279,26 @@ func TestC07ReplicaThatDoesNotStream(t *testing.T) {
 	_ = thief.Wait() // it was killed
 	broken.waitFor("streams", isStreaming)
 	w.awaitMembers(2)
+}
+
+// A receiver that is cut off and reconnects at once is no news: the replica counts
+// as streaming all the while. One that can't reconnect is.
+func TestReplicaThatReconnectsCountsAsStreaming(t *testing.T) {
+	t.Parallel()
+	w, pods := three(t, instanceapi.HA{})
+	primary, replica := pods["shop-1"], pods["shop-2"]
+	cut := 0
+	w.hold("it counts as streaming", func() bool {
+		if primary.query("SELECT bool_or(pg_terminate_backend(pid)) FROM pg_stat_replication WHERE application_name LIKE 'shop-2.%' AND backend_start < now() - interval '500 ms'") == "true" {
+			cut++
+		}
+		return isStreaming(replica.State(context.Background()))
+	}, func() string { return fmt.Sprintf("%+v", replica.State(context.Background())) })
+	if cut == 0 {
+		t.Error("it was never cut off")
+	}
+	primary.freeze("backend_type = 'walsender' AND application_name LIKE 'shop-2.%'")
+	must(t, replica.sql.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_wal_receiver"))
+	w.eventually("it counts as streaming no more", func() bool { return !replica.State(context.Background()).Streaming },
+		func() string { return fmt.Sprintf("%+v", replica.State(context.Background())) })
 }

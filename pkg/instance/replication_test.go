@@ -49,7 +49,9 @@ func (p *testPod) commits(table string) bool {
 	p.world.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, err := p.connect("app", appPassword, "app").ExecContext(ctx, "CREATE TABLE "+table+" (n int)")
+	db := p.connect("app", appPassword, "app")
+	defer db.Close()
+	_, err := db.ExecContext(ctx, "CREATE TABLE "+table+" (n int)")
 	return err == nil && ctx.Err() == nil
 }
 

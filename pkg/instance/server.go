@@ -100,7 +100,7 @@ func (a *Agent) observeForever(ctx context.Context) {
 	const soon = 100 * time.Millisecond
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var streamedAt time.Time
+	var last streamed
 	for {
 		select {
 		case <-ctx.Done():
@@ -110,15 +110,15 @@ func (a *Agent) observeForever(ctx context.Context) {
 		seen := a.observer.observe(ctx, soon/2)
 		now, running := time.Now(), a.runningAs()
 		if running.Role != instanceapi.RoleReplica {
-			streamedAt = time.Time{}
+			last = streamed{}
 		} else if seen.Streaming {
-			streamedAt = now
+			last = streamed{at: now, from: running.Upstream}
 		}
 		ready := readiness{
 			Role: running.role(), Answers: seen.Answers, Reigns: running.Open && a.mayLead(),
-			StreamedAt: streamedAt, RenewedAt: a.view.knownLease().RenewedAt,
+			StreamedAt: last.at, RenewedAt: a.view.knownLease().RenewedAt,
 		}.isReady(now)
-		a.status.update(func(s *instanceapi.State) { s.Ready = ready })
+		a.status.update(func(s *instanceapi.State) { s.Ready, s.Streaming = ready, last.lately(running.Upstream, now) })
 		next := observeEvery
 		if !ready {
 			next = soon

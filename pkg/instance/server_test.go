@@ -105,7 +105,7 @@ func TestProbes(t *testing.T) {
 	if got := get("/healthz"); got != 503 {
 		t.Errorf("a loop that has never run is healthy: %d", got)
 	}
-	agent.beat.Store(time.Now().UnixNano())
+	agent.beats()
 	if got := get("/healthz"); got != 200 {
 		t.Errorf("a loop that runs is not healthy: %d", got)
 	}

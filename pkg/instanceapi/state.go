@@ -95,7 +95,8 @@ type State struct {
 	// ReceivedLSN and ReplayedLSN are a replica's, as X/Y.
 	ReceivedLSN string `json:"receivedLSN,omitempty"`
 	ReplayedLSN string `json:"replayedLSN,omitempty"`
-	// Streaming is true on a replica whose WAL receiver streams.
+	// Streaming is true on a replica whose WAL receiver streams, or did so a moment
+	// ago: one that reconnects is no news.
 	Streaming bool `json:"streaming,omitempty"`
 	// Standbys are those that stream from this server, sorted by name.
 	Standbys []Standby `json:"standbys,omitempty"`

@@ -101,10 +101,10 @@ func (a Authorities) Mend(name string, u Use, now time.Time) (mended Authorities
 }
 
 // Next takes at most one step of a rotation, if it is time for it. a must be
-// mended, and stored as it is: nobody may be given what might be forgotten.
-func (a Authorities) Next(name string, u Use, now time.Time) (Authorities, Step, error) {
-	since := now.Sub(a.Since)
-	mayGoOn := u.Given && (since >= overlap && u.Settled || since >= patience)
+// mended, and stored as it is: nobody may be given what might be forgotten. waited
+// is how long ago Since was, by whatever clock the caller trusts.
+func (a Authorities) Next(name string, u Use, waited time.Duration, now time.Time) (Authorities, Step, error) {
+	mayGoOn := u.Given && (waited >= overlap && u.Settled || waited >= patience)
 	step := NoStep
 	switch {
 	case a.Wanted.isMissing() || isAuthorityEnding(a.Wanted, now):
@@ -116,7 +116,7 @@ func (a Authorities) Next(name string, u Use, now time.Time) (Authorities, Step,
 		return a, AuthorityMade, nil
 	case !trusts(a.Trusted, a.Wanted.Cert):
 		a.Trusted, step = union(a.Trusted, a.Wanted.Cert), AuthorityTrusted
-	case a.IsRotating() && !u.Given && since >= handOut:
+	case a.IsRotating() && !u.Given && waited >= handOut:
 		a.Since = stamp(now)
 	case !isSame(a.Signer, a.Wanted):
 		if mayGoOn {

@@ -105,7 +105,7 @@ func TestEachStateLeadsToTheNext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, step, err := mended.Next("db/shop", test.use, now)
+		next, step, err := mended.Next("db/shop", test.use, now.Sub(mended.Since), now)
 		if err != nil {
 			t.Fatal(err)
 		}

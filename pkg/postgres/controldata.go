@@ -11,11 +11,14 @@ type ControlData struct {
 	SystemID string
 	// State of the cluster in the server's words, such as "in production" or
 	// "shut down in recovery".
-	State          string
-	Timeline       uint32
-	CheckpointLSN  LSN
-	MinRecoveryLSN LSN
-	Checksums      bool
+	State         string
+	Timeline      uint32
+	CheckpointLSN LSN
+	// MinRecoveryLSN is up to where a standby must replay before its data is
+	// consistent, on MinRecoveryTimeline; both are 0 where it need not.
+	MinRecoveryLSN      LSN
+	MinRecoveryTimeline uint32
+	Checksums           bool
 	// SegmentSize is that of WAL files, in bytes.
 	SegmentSize uint64
 }
@@ -53,5 +56,9 @@ func ParseControlData(output string) (ControlData, error) {
 	if c.MinRecoveryLSN, err = ParseLSN(values["Minimum recovery ending location"]); err != nil {
 		return ControlData{}, fmt.Errorf("parse control data: minimum recovery: %w", err)
 	}
+	if timeline, err = strconv.ParseUint(values["Min recovery ending loc's timeline"], 10, 32); err != nil {
+		return ControlData{}, fmt.Errorf("parse control data: timeline of the minimum recovery: %w", err)
+	}
+	c.MinRecoveryTimeline = uint32(timeline)
 	return c, nil
 }

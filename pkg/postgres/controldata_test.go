@@ -16,13 +16,14 @@ pg_control last modified:             Mon 01 Jan 2024 10:00:00 AM UTC
 Latest checkpoint location:           0/3000060
 Latest checkpoint's TimeLineID:       2
 Minimum recovery ending location:     1/A0
+Min recovery ending loc's timeline:   2
 Data page checksum version:           1
 `)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := ControlData{SystemID: "7432109876543210987", State: "shut down in recovery",
-		Timeline: 2, CheckpointLSN: 0x3000060, MinRecoveryLSN: 0x1000000A0, Checksums: true, SegmentSize: 16 << 20}
+		Timeline: 2, CheckpointLSN: 0x3000060, MinRecoveryLSN: 0x1000000A0, MinRecoveryTimeline: 2, Checksums: true, SegmentSize: 16 << 20}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

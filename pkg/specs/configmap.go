@@ -107,8 +107,11 @@ func noteSwitchover(c *corev1.ConfigMap, config Configuration) {
 }
 
 // SwitchoverAsked is when the switchover in a ConfigMap was asked for; the zero
-// time if nobody knows.
+// time if nobody knows, or there is none.
 func SwitchoverAsked(c *corev1.ConfigMap) time.Time {
+	if c == nil {
+		return time.Time{}
+	}
 	asked, err := time.Parse(time.RFC3339, c.Annotations[SwitchoverAskedAnnotation])
 	if err != nil {
 		return time.Time{} // somebody edited it; it is asked for anew

@@ -283,9 +283,9 @@ func podVolumes(c *v1.PostgresCluster, instance string) []corev1.Volume {
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: instance},
 		}},
 		emptyDir("agent", corev1.StorageMediumDefault),
-		emptyDir("run", corev1.StorageMediumMemory),
+		memoryDir("run", c, func(int64) int64 { return mostOfSockets }),
 		emptyDir("tmp", corev1.StorageMediumDefault),
-		emptyDir("shm", corev1.StorageMediumMemory),
+		memoryDir("shm", c, func(limit int64) int64 { return limit / 2 }),
 		secretVolume("tls", TLSSecret(instance), instanceapi.CredentialFiles...),
 		secretVolume("app-login", AppSecret(c.Name), "username", "password"),
 		tokenVolume("token"),
@@ -296,6 +296,21 @@ func emptyDir(name string, medium corev1.StorageMedium) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium},
 	}}
+}
+
+// mostOfSockets is more than the server's sockets and their lock files take.
+const mostOfSockets = 16 << 20
+
+// memoryDir is an emptyDir of memory. What is in it counts as the container's own
+// memory and outlives the container, not the pod: where memory is limited it may
+// take a part of that only, or a container that was killed for want of memory could
+// never start again.
+func memoryDir(name string, c *v1.PostgresCluster, most func(limit int64) int64) corev1.Volume {
+	volume := emptyDir(name, corev1.StorageMediumMemory)
+	if limit, found := c.Spec.Resources.Limits[corev1.ResourceMemory]; found {
+		volume.EmptyDir.SizeLimit = resource.NewQuantity(most(limit.Value()), resource.BinarySI)
+	}
+	return volume
 }
 
 func secretVolume(name, secret string, keys ...string) corev1.Volume {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,11 +21,15 @@ import (
 	"github.com/pgop/postgres-operator/test/api/framework"
 )
 
-// withNodes lets an operator look at nodes, with a clock so far ahead that what
-// the scheduler says has been so for long.
-func withNodes(c *controller.Config) {
-	c.WatchNodes = true
-	c.Now = func() time.Time { return time.Now().Add(2 * time.Minute) }
+// withNodes lets an operator look at nodes, with a clock on which a long time
+// passes at once when that is called.
+func withNodes() (change func(*controller.Config), pass func()) {
+	var passed atomic.Int64
+	change = func(c *controller.Config) {
+		c.WatchNodes = true
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+	}
+	return change, func() { passed.Add(int64(2 * time.Minute)) }
 }
 
 // A volume that can be used on one node alone is lost when the Node object is
@@ -35,7 +40,8 @@ func TestNodeThatIsDeletedTakesItsVolumesWithIt(t *testing.T) {
 	f := framework.New(t)
 	node := "gone-" + f.Namespace
 	makeNodeWithVolume(t, f, node)
-	op := f.StartOperator(withNodes)
+	nodes, longPasses := withNodes()
+	op := f.StartOperator(nodes)
 	c := f.Create("shop", framework.Instances(3))
 	c.AwaitReady()
 	f.Patch("persistentvolumeclaims/shop-2", fmt.Sprintf(`{"spec":{"volumeName":%q}}`, node))
@@ -44,6 +50,7 @@ func TestNodeThatIsDeletedTakesItsVolumesWithIt(t *testing.T) {
 	f.Kubelet.Script("shop-2", framework.Script{Unschedulable: words})
 	f.Remove("pods/shop-2")
 	c.AwaitCondition(v1.ConditionReady, metav1.ConditionFalse, "shop-2", words)
+	longPasses()
 	f.Hold(3*time.Second, "the instance stays while its node is there, although not ready", func(ctx context.Context) error {
 		return framework.Want("events", countOf(t, c, v1.ReasonNodeLost), 0)
 	})
