@@ -237,7 +237,9 @@ func (a *Agent) startServer(ctx context.Context, up upstream, launch func() (*se
 		return err
 	}
 	server.credentials.Store(certificates)
+	server.settings, server.raised = a.inForce, a.raisedNow()
 	a.server = server
+	a.noteWhetherRestartHelps()
 	return nil
 }
 
@@ -245,7 +247,8 @@ func (a *Agent) startServer(ctx context.Context, up upstream, launch func() (*se
 func (a *Agent) needsTending(now running) bool {
 	const pauseBetween = time.Second
 	since := time.Since(a.tended)
-	return since > tendEvery || since > pauseBetween && now.Open && a.sliceIsWrong(a.reignTerm())
+	return since > tendEvery || since > pauseBetween && (now.Open && a.sliceIsWrong(a.reignTerm()) ||
+		now.Role == instanceapi.RoleReplica && len(a.raisedNow()) > 0)
 }
 
 // tend looks after the server: the slots, and on a primary the logins and the
@@ -261,7 +264,7 @@ func (a *Agent) tend(ctx context.Context) error {
 		problems = append(problems, a.serveInSlice(ctx, a.reignTerm()))
 	}
 	if now.Role == instanceapi.RoleReplica {
-		problems = append(problems, a.keepSlotsLikePrimary(ctx, now.Upstream))
+		problems = append(problems, a.keepSlotsLikePrimary(ctx, now.Upstream), a.keepDemands(ctx, now.Upstream))
 	}
 	if now.Open {
 		a.roomier = a.findRoom(ctx)

@@ -295,6 +295,9 @@ func (a *Agent) lookAfter(ctx context.Context, now running) {
 	case now.Role == instanceapi.RoleNone || a.server == nil:
 	case a.view.knownConfig().Version != a.applied && (now.Role != instanceapi.RolePrimary || now.Open):
 		a.start(ctx, "configure", a.configure)
+	case a.server.isReady() && a.whyRestart(now) != "":
+		why := a.whyRestart(now)
+		a.start(ctx, "restart", func(ctx context.Context) error { return a.restart(ctx, why) })
 	case a.hasOldCredentials():
 		a.start(ctx, "renew credentials", a.renewCredentials)
 	case a.server.isReady() && a.needsTending(now):
@@ -337,7 +340,7 @@ func (a *Agent) finish() {
 	switch {
 	case j.err == nil:
 		switch j.name {
-		case "prepare", "initdb", "clone", "rejoin", "give up data", "seal", "retire", "promote":
+		case "prepare", "initdb", "clone", "rejoin", "give up data", "seal", "retire", "promote", "restart":
 			a.tryAgainNow()
 		}
 	case errors.Is(j.err, errReconsidered):
@@ -381,7 +384,7 @@ func (a *Agent) noticeExit() {
 		a.noticeFenced()
 		return
 	}
-	if !s.isReady() && !s.wasKilled() {
+	if s.mayBlameConfiguration() {
 		// What is in force may be why: the next start is with what was before.
 		a.rejected[a.inForce] = err.Error()
 	}

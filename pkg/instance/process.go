@@ -31,6 +31,11 @@ type server struct {
 	launched time.Time
 	// noticed is true once the loop has seen it ready.
 	noticed bool
+	// settings and raised are what it was started with.
+	settings settings
+	raised   demands
+	// recovering is true once the postmaster has let recovery begin; shared.
+	recovering atomic.Bool
 	// credentials are those that it has read last, by their hash; shared.
 	credentials atomic.Value
 }
@@ -83,6 +88,13 @@ func (s *server) wasKilled() bool {
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled()
+}
+
+// mayBlameConfiguration says whether the server ended before it accepted
+// connections and before recovery began. What comes later, such as WAL that is
+// missing, is nothing that another configuration would change.
+func (s *server) mayBlameConfiguration() bool {
+	return !s.isReady() && !s.wasKilled() && !s.recovering.Load() && !strings.Contains(s.log.String(), "database system was ")
 }
 
 // exitError says how the server ended, in its own words where it has any.
@@ -236,15 +248,7 @@ func (a *Agent) readyDirectory() error {
 // dropOwnedAutoSettings takes out of postgresql.auto.conf, which wins over the
 // agent's file, what only the operator may set.
 func (a *Agent) dropOwnedAutoSettings() error {
-	path := a.volume.inside("postgresql.auto.conf")
-	text, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read postgresql.auto.conf: %w", err)
-	}
-	return writeFile(path, postgres.DropOwned(string(text)), 0o600)
+	return a.editAutoSettings(postgres.DropOwned)
 }
 
 // watchReady closes s.ready once the server's own status says so. It reads
@@ -258,7 +262,11 @@ func (a *Agent) watchReady(s *server) {
 			return
 		case <-ticker.C:
 		}
-		if postmasterStatus(a.volume.inside("postmaster.pid"), s.cmd.Process.Pid) == "ready" {
+		status := postmasterStatus(a.volume.inside("postmaster.pid"), s.cmd.Process.Pid)
+		if status != "" {
+			s.recovering.Store(true)
+		}
+		if status == "ready" {
 			close(s.ready)
 			a.wakeUp()
 			return

@@ -86,6 +86,9 @@ func (a *Agent) State(ctx context.Context) instanceapi.State {
 	seen := a.observer.observe(ctx, freshEnough)
 	state := a.status.snapshot()
 	seen.into(&state)
+	if !a.restartHelps.Load() {
+		state.PendingRestart, state.Raised, state.Lowered = nil, nil, nil
+	}
 	state.Term = max(state.Term, a.view.knownLease().Record.Term)
 	state.Credentials = a.credentialsInUse()
 	size, free, err := volumeSize(a.options.Mount)
