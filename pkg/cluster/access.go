@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
@@ -48,6 +49,7 @@ func ensureConfiguration(o Observation, p *Plan) {
 	config := specs.Configuration{
 		SystemID: id, Members: p.Members, Initialiser: initialiser(o, p), VolumeSize: smallestVolume(o),
 		Switchover: p.Switchover, SwitchoverAsked: p.SwitchoverAsked, Reclone: p.Reclone, ForcePromote: p.ForcePromote,
+		Restart: p.Restart,
 	}
 	if p.SpecError != "" {
 		if o.ConfigMap == nil {
@@ -69,7 +71,19 @@ func ensureConfiguration(o Observation, p *Plan) {
 		p.create(want, "", "") // somebody deleted it
 	} else if repaired := specs.RepairConfigMap(o.ConfigMap, want); repaired != nil {
 		p.update(repaired)
+		last := &p.Actions[len(p.Actions)-1]
+		last.Reason, last.Note = p.restartNote(o)
 	}
+}
+
+// wantedConfigHash is that of the configuration that the spec asks for; empty if it
+// asks for one that is refused.
+func wantedConfigHash(o Observation) string {
+	want, err := specs.NewConfigMap(o.Cluster, specs.Configuration{VolumeSize: smallestVolume(o)})
+	if err != nil {
+		return ""
+	}
+	return instanceapi.ConfigHash(want.Data[instanceapi.PostgresConfKey], want.Data[instanceapi.HBAKey])
 }
 
 // ensureDisruptionBudget keeps evictions, as of a drain, to one instance at a

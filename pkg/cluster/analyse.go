@@ -44,6 +44,7 @@ var rules = []func(Observation, *Plan){
 	ensureAccess,
 	ensureSecrets,
 	passRequestsOn,
+	planChange,
 	ensureConfiguration,
 	ensureServices,
 	ensureDisruptionBudget,
@@ -59,6 +60,9 @@ var rules = []func(Observation, *Plan){
 // isSettled says whether the cluster is as asked, as far as it was seen.
 func isSettled(o Observation, p Plan) bool {
 	if len(p.Waits) > 0 || !o.primaryServes() || len(o.Instances) != len(p.Members) || len(dueForRestart(o, &p)) > 0 {
+		return false
+	}
+	if p.SpecError == "" && firstWithoutConfiguration(o, &p) != "" {
 		return false
 	}
 	for _, i := range o.Instances {

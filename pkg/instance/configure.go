@@ -180,11 +180,11 @@ func (a *Agent) keepIfProven(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	var pending int
-	if err := a.sql.Row(ctx, "SELECT count(*) FROM pg_settings WHERE pending_restart", &pending); err != nil {
-		return fmt.Errorf("ask for parameters that wait for a restart: %w", err)
+	pending, err := askPending(ctx, a.sql)
+	if err != nil {
+		return err
 	}
-	if pending > 0 {
+	if len(pending.Configured) > 0 {
 		return nil
 	}
 	return a.config.keep(a.inForce, goodDir)

@@ -161,12 +161,13 @@ func (o *observer) lookAtSlots(ctx context.Context, got *observation) error {
 
 // pendingQuery finds the parameters that wait for a restart, with the value that
 // a start would give them and whether that is from ALTER SYSTEM. What the
-// configuration no longer names goes back to its default.
+// configuration no longer names goes back to its default, and the server says that
+// it waits even if it has the default.
 const pendingQuery = `
 SELECT s.name, s.setting, coalesce(f.setting, s.boot_val, ''), coalesce(f.sourcefile LIKE '%postgresql.auto.conf', false)
 FROM pg_settings s LEFT JOIN LATERAL (SELECT setting, sourcefile FROM pg_file_settings
   WHERE lower(name) = lower(s.name) ORDER BY seqno DESC LIMIT 1) f ON true
-WHERE s.pending_restart ORDER BY lower(s.name)`
+WHERE s.pending_restart AND (f.setting IS NOT NULL OR s.setting IS DISTINCT FROM s.boot_val) ORDER BY lower(s.name)`
 
 func (o *observer) lookAtSettings(ctx context.Context) {
 	if time.Since(o.settingsAt) < settingsEvery {
