@@ -27,6 +27,7 @@ func Analyse(o Observation) Plan {
 		p.wait("nothing is made before the spec is corrected; see the condition SpecAccepted")
 		return p
 	}
+	p.ConfigHash = wantedConfigHash(o)
 	for _, rule := range rules {
 		rule(o, &p)
 	}
@@ -62,7 +63,7 @@ func isSettled(o Observation, p Plan) bool {
 	if len(p.Waits) > 0 || !o.primaryServes() || len(o.Instances) != len(p.Members) || len(dueForRestart(o, &p)) > 0 {
 		return false
 	}
-	if p.SpecError == "" && firstWithoutConfiguration(o, &p) != "" {
+	if firstWithoutConfiguration(o, &p) != "" {
 		return false
 	}
 	for _, i := range o.Instances {

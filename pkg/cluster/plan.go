@@ -29,6 +29,9 @@ type Plan struct {
 	SwitchoverAsked time.Time
 	Reclone         *instanceapi.Reclone
 	ForcePromote    *instanceapi.ForcePromote
+	// ConfigHash is that of the configuration which the spec asks for; empty if the
+	// spec is refused.
+	ConfigHash string
 	// Restart is the instance whose server is asked to restart in its place.
 	Restart *instanceapi.Restart
 	// Change is how far a change has come that takes restarts.

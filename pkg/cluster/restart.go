@@ -175,9 +175,8 @@ func firstToRestart(o Observation, due []string) string {
 // firstWithoutConfiguration is an instance whose server runs with an older
 // configuration than the spec asks for, and does not refuse the newest.
 func firstWithoutConfiguration(o Observation, p *Plan) string {
-	want := wantedConfigHash(o)
-	n := slices.IndexFunc(p.Members, func(name string) bool { return find(o, name).isBehind(want) })
-	if n < 0 {
+	n := slices.IndexFunc(p.Members, func(name string) bool { return find(o, name).isBehind(p.ConfigHash) })
+	if n < 0 || p.ConfigHash == "" {
 		return ""
 	}
 	return p.Members[n]

@@ -274,7 +274,7 @@ func upToDate(o Observation, p Plan, failures []Failure) metav1.Condition {
 		switch {
 		case i.State.ConfigError != "":
 			held[i.State.ConfigError] = append(held[i.State.ConfigError], i.Name)
-		case i.isBehind(wantedConfigHash(o)):
+		case i.isBehind(p.ConfigHash):
 			behind = append(behind, i.Name)
 		case len(i.State.PendingSystem) > 0:
 			system = append(system, fmt.Sprintf("%s (%s)", i.Name, strings.Join(i.State.PendingSystem, ", ")))
