@@ -2,6 +2,7 @@ package instance
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
 )
 
 func TestPlanSlots(t *testing.T) {
@@ -131,5 +133,43 @@ func TestConnInfoHasNoPassword(t *testing.T) {
 	}
 	if got := renderInstance(o, upstream{}, "shop-2.ab", "", nil); strings.Contains(got, "host") {
 		t.Errorf("a primary has an upstream: %s", got)
+	}
+}
+
+func TestWhatWaitsForARestart(t *testing.T) {
+	var got pending
+	got.add("max_connections", "100", "0x12C", false)
+	got.add("max_wal_senders", "40", "20", false)
+	got.add("max_worker_processes", "8", "8.2", false)
+	got.add("shared_buffers", "16384", "32MB", false)
+	got.add("wal_buffers", "512", "1MB", true)
+	want := pending{
+		Configured: []string{"max_connections", "max_wal_senders", "max_worker_processes", "shared_buffers"}, System: []string{"wal_buffers"},
+		Raised: []string{"max_connections"}, Lowered: []string{"max_wal_senders"},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// Only what a server says before recovery is about its configuration.
+func TestWhenTheConfigurationIsToBlame(t *testing.T) {
+	ended := func(words string, recovering bool) *server {
+		s := &server{ready: make(chan struct{}), exited: make(chan struct{}), log: &pgrun.Tail{Size: 4096}}
+		_, _ = s.log.Write([]byte(words)) // never fails
+		s.recovering.Store(recovering)
+		return s
+	}
+	for words, want := range map[string]bool{
+		"FATAL:  could not access file \"nope\": No such file or directory\n":                                                       true,
+		"LOG:  database system was shut down at 2026-11-28 10:00:00 UTC\nFATAL:  requested timeline 3 is not a child\n":             false,
+		"LOG:  starting PostgreSQL 17.6\nFATAL:  could not map anonymous shared memory: Cannot allocate memory\nHINT:  shrink it\n": true,
+	} {
+		if got := ended(words, false).mayBlameConfiguration(); got != want {
+			t.Errorf("%q: got %v", words, got)
+		}
+		if ended(words, true).mayBlameConfiguration() {
+			t.Errorf("%q, after recovery began: the configuration is blamed", words)
+		}
 	}
 }
