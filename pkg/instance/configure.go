@@ -114,7 +114,11 @@ func (a *Agent) configure(ctx context.Context) error {
 	}
 	before := a.raisedNow()
 	if now.Role == instanceapi.RoleReplica {
-		lacking, err := a.lacking(ctx, known.Settings)
+		demanded, err := a.demanded(ctx)
+		if err != nil {
+			return err
+		}
+		lacking, err := a.lacking(ctx, known.Settings, demanded)
 		if err != nil {
 			return err
 		}

@@ -16,18 +16,20 @@ import (
 // start, and one that runs with less stops to replay.
 type demands map[string]int64
 
-// lacking is what a standby on this data needs more of than s gives it.
-func (a *Agent) lacking(ctx context.Context, s settings) (demands, error) {
+// demanded is what a standby on this data needs, as far as it has replayed.
+func (a *Agent) demanded(ctx context.Context) (demands, error) {
 	control, err := a.programs.ControlData(ctx, a.volume.data())
-	if err != nil {
-		return nil, err
-	}
+	return control.Demands, err
+}
+
+// lacking is what is demanded and s does not give.
+func (a *Agent) lacking(ctx context.Context, s settings, demanded demands) (demands, error) {
 	given, err := a.given(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	lacking := demands{}
-	for name, demand := range control.Demands {
+	for name, demand := range demanded {
 		if given[name] < demand {
 			lacking[name] = demand
 		}
@@ -76,16 +78,16 @@ func (a *Agent) raiseForStart(ctx context.Context, s settings) error {
 	if !exists(a.volume.standby()) {
 		return nil
 	}
-	lacking, err := a.lacking(ctx, s)
+	demanded, err := a.demanded(ctx)
+	if err != nil {
+		return err
+	}
+	lacking, err := a.lacking(ctx, s, demanded)
 	if err != nil {
 		return err
 	}
 	a.raise(lacking)
-	control, err := a.programs.ControlData(ctx, a.volume.data())
-	if err != nil {
-		return err
-	}
-	return a.editAutoSettings(func(text string) string { return postgres.DropBelow(text, control.Demands) })
+	return a.editAutoSettings(func(text string) string { return postgres.DropBelow(text, demanded) })
 }
 
 // editAutoSettings changes postgresql.auto.conf, if there is one, while no server
@@ -110,7 +112,11 @@ func (a *Agent) editAutoSettings(edit func(string) string) error {
 // does, and notices when it has outgrown what it was started with: then replay has
 // stopped, or will.
 func (a *Agent) keepDemands(ctx context.Context, up upstream) error {
-	lacking, err := a.lacking(ctx, a.inForce)
+	demanded, err := a.demanded(ctx)
+	if err != nil {
+		return err
+	}
+	lacking, err := a.lacking(ctx, a.inForce, demanded)
 	if err != nil {
 		return err
 	}
@@ -122,13 +128,13 @@ func (a *Agent) keepDemands(ctx context.Context, up upstream) error {
 		a.observer.forget()
 		a.noteWhetherRestartHelps()
 	}
-	a.outgrown, err = a.findOutgrown(ctx)
+	a.outgrown, err = a.findOutgrown(ctx, demanded)
 	return err
 }
 
 // findOutgrown is a parameter of which the running replica has less than its data
 // demands; empty: there is none, or replay goes on all the same.
-func (a *Agent) findOutgrown(ctx context.Context) (string, error) {
+func (a *Agent) findOutgrown(ctx context.Context, demanded demands) (string, error) {
 	var state string
 	if err := a.sql.Row(ctx, "SELECT pg_get_wal_replay_pause_state()", &state); err != nil {
 		return "", fmt.Errorf("ask whether replay is paused: %w", err)
@@ -136,17 +142,13 @@ func (a *Agent) findOutgrown(ctx context.Context) (string, error) {
 	if state == "not paused" {
 		return "", nil
 	}
-	control, err := a.programs.ControlData(ctx, a.volume.data())
-	if err != nil {
-		return "", err
-	}
 	outgrown := ""
-	err = a.sql.Rows(ctx, "SELECT name, setting::bigint FROM pg_settings WHERE name LIKE 'max\\_%' AND vartype = 'integer' ORDER BY name",
+	err := a.sql.Rows(ctx, "SELECT name, setting::bigint FROM pg_settings WHERE name LIKE 'max\\_%' AND vartype = 'integer' ORDER BY name",
 		func(scan func(...any) error) error {
 			var name string
 			var has int64
 			err := scan(&name, &has)
-			if outgrown == "" && has < control.Demands[name] {
+			if outgrown == "" && has < demanded[name] {
 				outgrown = name
 			}
 			return err

@@ -247,8 +247,13 @@ func (a *Agent) startServer(ctx context.Context, up upstream, launch func() (*se
 func (a *Agent) needsTending(now running) bool {
 	const pauseBetween = time.Second
 	since := time.Since(a.tended)
-	return since > tendEvery || since > pauseBetween && (now.Open && a.sliceIsWrong(a.reignTerm()) ||
-		now.Role == instanceapi.RoleReplica && len(a.raisedNow()) > 0)
+	switch {
+	case now.Role == instanceapi.RoleReplica && len(a.raisedNow()) > 0:
+		return since > 2*pauseBetween // what it has more of goes when the primary has less
+	case now.Open && a.sliceIsWrong(a.reignTerm()):
+		return since > pauseBetween
+	}
+	return since > tendEvery
 }
 
 // tend looks after the server: the slots, and on a primary the logins and the

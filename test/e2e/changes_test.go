@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,9 +94,9 @@ func write(f *framework.Framework, c *framework.Cluster) func() (acknowledged []
 		output string
 		err    error
 	}
-	ended := make(chan result, 1)
+	ended, uri := make(chan result, 1), c.Secret()["uri"]
 	go func() {
-		output, err := f.InClient(f.T.Context(), "", script, c.Secret()["uri"])
+		output, err := f.InClient(f.T.Context(), "", script, uri)
 		ended <- result{output, err}
 	}()
 	f.Await(framework.Patience, "the client writes", func(ctx context.Context) error {
@@ -322,11 +321,11 @@ func TestC15ShutdownWaitsForNobody(t *testing.T) {
 	occupy := func() {
 		t.Helper()
 		const script = `for n in $(seq 20); do (sleep 120 | psql -X -q -d "$1" >/dev/null 2>&1) & done
-			( (echo "begin; select 1;"; sleep 120) | psql -X -q -d "$1" >/dev/null 2>&1) &
-			sleep 0`
+			( (echo "begin; select 1;"; sleep 120) | psql -X -q -d "$1" >/dev/null 2>&1) &`
+		uri := c.Secret()["uri"]
 		go func() {
-			// It ends with the sessions, which the server ends.
-			_, _ = f.InClient(t.Context(), "", script, c.Secret()["uri"])
+			// It ends when the sessions have, in its own time.
+			_, _ = f.InClient(t.Context(), "", script, uri)
 		}()
 		f.Await(framework.Patience, "the sessions are there", func(ctx context.Context) error {
 			got, err := c.TrySQLIn(ctx, c.Primary(), `select count(*) filter (where state = 'idle') >= 20, count(*) filter (where state = 'idle in transaction')
@@ -368,6 +367,6 @@ func TestC15ShutdownWaitsForNobody(t *testing.T) {
 		}
 	}
 	if !strings.Contains(log(from), "received fast shutdown request") {
-		t.Error(errors.New("no fast shutdown was asked for"))
+		t.Error("no fast shutdown was asked for")
 	}
 }
