@@ -46,11 +46,10 @@ func ensureConfiguration(o Observation, p *Plan) {
 	} else if repaired := specs.RepairLease(o.Lease, want); repaired != nil {
 		p.update(repaired)
 	}
-	config := specs.Configuration{
-		SystemID: id, Members: p.Members, Initialiser: initialiser(o, p), VolumeSize: smallestVolume(o),
-		Switchover: p.Switchover, SwitchoverAsked: p.SwitchoverAsked, Reclone: p.Reclone, ForcePromote: p.ForcePromote,
-		Restart: p.Restart,
-	}
+	config := serverConfiguration(o)
+	config.SystemID, config.Members, config.Initialiser = id, p.Members, initialiser(o, p)
+	config.Switchover, config.SwitchoverAsked, config.Reclone = p.Switchover, p.SwitchoverAsked, p.Reclone
+	config.ForcePromote, config.Restart = p.ForcePromote, p.Restart
 	if p.SpecError != "" {
 		if o.ConfigMap == nil {
 			return
@@ -76,10 +75,15 @@ func ensureConfiguration(o Observation, p *Plan) {
 	}
 }
 
+// serverConfiguration is the part that postgresql.conf and pg_hba.conf are made by.
+func serverConfiguration(o Observation) specs.Configuration {
+	return specs.Configuration{VolumeSize: smallestVolume(o)}
+}
+
 // wantedConfigHash is that of the configuration that the spec asks for; empty if it
 // asks for one that is refused.
 func wantedConfigHash(o Observation) string {
-	want, err := specs.NewConfigMap(o.Cluster, specs.Configuration{VolumeSize: smallestVolume(o)})
+	want, err := specs.NewConfigMap(o.Cluster, serverConfiguration(o))
 	if err != nil {
 		return ""
 	}
