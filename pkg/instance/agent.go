@@ -141,6 +141,8 @@ type Agent struct {
 	restartHelps atomic.Bool
 	// rejected are configurations that the server did not start with, and why.
 	rejected map[settings]string
+	// blameless is true once a configuration that was good did not start either.
+	blameless bool
 	// newsConfig and newsLease are what was last noticed.
 	newsConfig int
 	newsLease  election.Record

@@ -178,6 +178,27 @@ func TestC13ConfigurationRefusedAtARestart(t *testing.T) {
 	}
 }
 
+// C-13: the same for what a server finds out only when it recovers.
+func TestC13ConfigurationRefusedInRecovery(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply(func() { w.conf["max_prepared_transactions"] = "2" })
+	p := w.start("shop-1", "127.0.0.11")
+	p.waitFor("ready", isReady)
+	app := p.connect("app", appPassword, "app")
+	_, err := app.Exec("BEGIN; CREATE TABLE t (i int); PREPARE TRANSACTION 'kept'")
+	must(t, err)
+	w.apply(func() { w.conf["max_prepared_transactions"] = "0" })
+	p.waitFor("what is lowered", waitsFor(nil, []string{"max_prepared_transactions"}))
+	w.apply(func() {
+		w.config.Restart = &instanceapi.Restart{Instance: "shop-1", ConfigHash: p.State(context.Background()).ConfigHash}
+	})
+	p.waitFor("the server's words, and the configuration before", func(s instanceapi.State) bool {
+		return isReady(s) && strings.Contains(s.ConfigError, "max_prepared_transactions") && len(s.PendingRestart) == 0
+	})
+	p.wantSetting("max_prepared_transactions", "2")
+}
+
 // What ALTER SYSTEM has set waits until somebody restarts the server.
 func TestAlterSystemIsNotTheConfigurations(t *testing.T) {
 	t.Parallel()

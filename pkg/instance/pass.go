@@ -384,9 +384,8 @@ func (a *Agent) noticeExit() {
 		a.noticeFenced()
 		return
 	}
-	if s.mayBlameConfiguration() {
-		// What is in force may be why: the next start is with what was before.
-		a.rejected[a.inForce] = err.Error()
+	if !s.isReady() && !s.wasKilled() {
+		a.blameConfiguration(err)
 	}
 	a.server = nil
 	a.runs(running{})
@@ -400,6 +399,20 @@ func (a *Agent) noticeExit() {
 		return
 	}
 	a.postpone()
+}
+
+// blameConfiguration takes note that the server did not start. What is in force may
+// be why, unless one has started with it before: the next start is with the last
+// with which one has. If that does not start either, the reason is another, and
+// every configuration gets its chance again, also once that reason is gone.
+func (a *Agent) blameConfiguration(err error) {
+	good, unknown := a.config.kept(goodDir)
+	if unknown == nil && a.inForce == good {
+		a.blameless = true
+		clear(a.rejected)
+		return
+	}
+	a.rejected[a.inForce] = err.Error()
 }
 
 // noticeFenced takes note of a server that was killed before it wrote; one that
@@ -423,6 +436,10 @@ func (a *Agent) noticeReady() {
 		return
 	}
 	s.noticed = true
+	if a.blameless {
+		a.blameless = false
+		clear(a.rejected)
+	}
 	a.status.enter(instanceapi.PhaseRunning, "")
 	a.tended = time.Time{}
 	a.observer.forget()

@@ -34,8 +34,6 @@ type server struct {
 	// settings and raised are what it was started with.
 	settings settings
 	raised   demands
-	// recovering is true once the postmaster has let recovery begin; shared.
-	recovering atomic.Bool
 	// credentials are those that it has read last, by their hash; shared.
 	credentials atomic.Value
 }
@@ -88,13 +86,6 @@ func (s *server) wasKilled() bool {
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled()
-}
-
-// mayBlameConfiguration says whether the server ended before it accepted
-// connections and before recovery began. What comes later, such as WAL that is
-// missing, is nothing that another configuration would change.
-func (s *server) mayBlameConfiguration() bool {
-	return !s.isReady() && !s.wasKilled() && !s.recovering.Load() && !strings.Contains(s.log.String(), "database system was ")
 }
 
 // exitError says how the server ended, in its own words where it has any.
@@ -262,11 +253,7 @@ func (a *Agent) watchReady(s *server) {
 			return
 		case <-ticker.C:
 		}
-		status := postmasterStatus(a.volume.inside("postmaster.pid"), s.cmd.Process.Pid)
-		if status != "" {
-			s.recovering.Store(true)
-		}
-		if status == "ready" {
+		if postmasterStatus(a.volume.inside("postmaster.pid"), s.cmd.Process.Pid) == "ready" {
 			close(s.ready)
 			a.wakeUp()
 			return

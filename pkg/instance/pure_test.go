@@ -11,7 +11,6 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
-	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
 )
 
 func TestPlanSlots(t *testing.T) {
@@ -149,27 +148,5 @@ func TestWhatWaitsForARestart(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
-// Only what a server says before recovery is about its configuration.
-func TestWhenTheConfigurationIsToBlame(t *testing.T) {
-	ended := func(words string, recovering bool) *server {
-		s := &server{ready: make(chan struct{}), exited: make(chan struct{}), log: &pgrun.Tail{Size: 4096}}
-		_, _ = s.log.Write([]byte(words)) // never fails
-		s.recovering.Store(recovering)
-		return s
-	}
-	for words, want := range map[string]bool{
-		"FATAL:  could not access file \"nope\": No such file or directory\n":                                                       true,
-		"LOG:  database system was shut down at 2026-11-28 10:00:00 UTC\nFATAL:  requested timeline 3 is not a child\n":             false,
-		"LOG:  starting PostgreSQL 17.6\nFATAL:  could not map anonymous shared memory: Cannot allocate memory\nHINT:  shrink it\n": true,
-	} {
-		if got := ended(words, false).mayBlameConfiguration(); got != want {
-			t.Errorf("%q: got %v", words, got)
-		}
-		if ended(words, true).mayBlameConfiguration() {
-			t.Errorf("%q, after recovery began: the configuration is blamed", words)
-		}
 	}
 }
