@@ -85,7 +85,7 @@ func nextChange(o Observation, p *Plan) changeProgress {
 	primary := o.primaryName()
 	raised, lowered := directions(o, due)
 	switch {
-	case lowered && (!raised || next == primary):
+	case len(p.Members) > 1 && lowered && (!raised || next == primary):
 		return changeProgress{State: LoweringPrimary, Instance: primary}
 	case next != primary:
 		return changeProgress{State: RestartingReplica, Instance: next}

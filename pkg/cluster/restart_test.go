@@ -68,7 +68,7 @@ func TestWaysOfAChange(t *testing.T) {
 		{why: "C-11: max_connections lowered: the primary first, in its place", change: connections("50"),
 			servers: []string{"shop-1", "shop-2", "shop-3"}, primaries: []string{"shop-1"}, passes: []changeState{LoweringPrimary, RestartingReplica}},
 		{why: "one instance: one restart", before: func(w *world) { *w = *settledWorld(1) }, change: connections("50"),
-			servers: []string{"shop-1"}, primaries: []string{"shop-1"}, passes: []changeState{LoweringPrimary}},
+			servers: []string{"shop-1"}, primaries: []string{"shop-1"}, passes: []changeState{RestartingPrimary}},
 		{why: "one instance and a template: one restart", before: func(w *world) { *w = *settledWorld(1) },
 			change: func(w *world) { w.ask("2") }, pods: true, primaries: []string{"shop-1"}, passes: []changeState{RestartingPrimary}},
 		{why: "B-17: a template and a parameter in one edit: one round", change: func(w *world) { w.ask("2"); w.set("max_connections", "300") },
