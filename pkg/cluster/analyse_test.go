@@ -236,6 +236,15 @@ var analyseCases = []struct {
 	{why: "the primary lowers what replicas need, too: its server restarts first (C-11)", change: func(w *world) {
 		w.pending(nil, []string{"max_connections"}, "shop-1")
 	}},
+	{why: "the primary has lowered what replicas need, and they have not replayed that (C-11)", change: func(w *world) {
+		for _, name := range []string{"shop-2", "shop-3"} {
+			w.say(name, func(s *instanceapi.State) { s.Kept = []string{"max_connections"} })
+		}
+	}},
+	{why: "the primary has more by ALTER SYSTEM: its replicas keep that, and nothing is to do", change: func(w *world) {
+		w.say("shop-1", func(s *instanceapi.State) { s.SystemSet = []string{"max_connections"} })
+		w.say("shop-2", func(s *instanceapi.State) { s.Kept = []string{"max_connections"} })
+	}},
 	{why: "the primary lowers one parameter and raises another that replicas need: they go first", change: func(w *world) {
 		w.pending([]string{"max_wal_senders"}, []string{"max_connections"}, "shop-1")
 		w.pending([]string{"max_wal_senders"}, nil, "shop-2", "shop-3")

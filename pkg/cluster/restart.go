@@ -109,7 +109,7 @@ func dueForRestart(o Observation, p *Plan) []string {
 	if p.SpecError != "" {
 		return nil
 	}
-	refused := slices.ContainsFunc(o.Instances, func(i Instance) bool { return i.State != nil && i.State.ConfigError != "" })
+	refused := o.isRefused()
 	var due []string
 	for _, name := range p.Members {
 		i := find(o, name)
@@ -239,6 +239,29 @@ func directions(o Observation, due []string) (raised, lowered bool) {
 		return false, false
 	}
 	return len(primary.State.Raised) > 0, len(primary.State.Lowered) > 0
+}
+
+// keeping are the parameters of which a replica has more than the configuration
+// gives it, until it has replayed that its primary has less.
+func (o Observation) keeping(i Instance) []string {
+	primary, _ := o.primary()
+	if i.State == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(i.State.Kept), func(name string) bool {
+		return primary.State != nil && slices.Contains(primary.State.SystemSet, name) // it never will
+	})
+}
+
+// isLowering says whether replicas are to have less of what they keep, and can't yet.
+// Where a server has refused that, they never will.
+func (o Observation) isLowering() bool {
+	return !o.isRefused() && slices.ContainsFunc(o.Instances, func(i Instance) bool { return len(o.keeping(i)) > 0 })
+}
+
+// isRefused says whether a server refuses the newest configuration.
+func (o Observation) isRefused() bool {
+	return slices.ContainsFunc(o.Instances, func(i Instance) bool { return i.State != nil && i.State.ConfigError != "" })
 }
 
 // planChange decides where the change has come to, and asks a server to restart in

@@ -257,7 +257,7 @@ func upToDate(o Observation, p Plan, failures []Failure) metav1.Condition {
 		return no(kind, v1.ReasonInvalid, "the spec is not accepted")
 	}
 	held := map[string][]string{} // by what the server says
-	var behind, rolling, system []string
+	var behind, rolling, system, keeping []string
 	for _, i := range o.Instances {
 		if i.Pod == nil {
 			continue
@@ -276,6 +276,8 @@ func upToDate(o Observation, p Plan, failures []Failure) metav1.Condition {
 			held[i.State.ConfigError] = append(held[i.State.ConfigError], i.Name)
 		case i.isBehind(p.ConfigHash):
 			behind = append(behind, i.Name)
+		case len(o.keeping(i)) > 0:
+			keeping = append(keeping, fmt.Sprintf("%s (%s)", i.Name, strings.Join(o.keeping(i), ", ")))
 		case len(i.State.PendingSystem) > 0:
 			system = append(system, fmt.Sprintf("%s (%s)", i.Name, strings.Join(i.State.PendingSystem, ", ")))
 		}
@@ -285,6 +287,8 @@ func upToDate(o Observation, p Plan, failures []Failure) metav1.Condition {
 		return no(kind, v1.ReasonConfigurationRefused, limit("the server refuses the configuration and runs on with the one before; correct spec.postgres: "+describeHeld(held)))
 	case len(rolling) > 0:
 		return no(kind, v1.ReasonRestarting, limit(describeChange(o, p.Change)+"; still to come: "+strings.Join(rolling, ", ")))
+	case len(keeping) > 0:
+		return no(kind, v1.ReasonConfigurationNotYet, "replicas keep what they have until they have replayed that their primary has less: "+strings.Join(keeping, ", "))
 	case len(system) > 0:
 		return no(kind, v1.ReasonRestartNeeded, fmt.Sprintf("what ALTER SYSTEM has set takes effect at a restart, for which you ask with kubectl annotate pg/%s --overwrite %s=$(date +%%s): %s",
 			o.Cluster.Name, v1.RestartAnnotation, strings.Join(system, ", ")))
@@ -438,7 +442,7 @@ func progressing(o Observation, p Plan, blocked trouble, found bool) metav1.Cond
 	case isSettled(o, p):
 		return no(kind, v1.ReasonSettled, "")
 	}
-	return yes(kind, v1.ReasonReconciling, orElse(describeAll(o, p), orElse(describeDue(o, p), "the newest configuration is on its way to the instances")))
+	return yes(kind, v1.ReasonReconciling, orElse(describeAll(o, p), orElse(describeDue(o, p), "the newest configuration is on its way")))
 }
 
 // describeDue names those that have to restart, if any.

@@ -546,8 +546,8 @@ func (w *world) stepServer(pod *corev1.Pod, data *volumeData, want serverConfig,
 		s.ConfigHash, s.ConfigError = runs.hash, fmt.Sprintf("could not access file %q", want.library)
 		return true
 	}
-	if isStandby {
-		want.connections = max(want.connections, data.demand)
+	if isStandby && want.connections < data.demand {
+		want.connections, s.Kept = data.demand, []string{"max_connections"}
 	}
 	if want.connections != runs.connections {
 		s.PendingRestart = append(s.PendingRestart, "max_connections")

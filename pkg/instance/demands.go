@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/postgres"
@@ -159,10 +160,12 @@ func (a *Agent) findOutgrown(ctx context.Context, demanded demands) (string, err
 	return outgrown, nil
 }
 
-// noteWhetherRestartHelps notes whether the configuration in force is another than
-// the server was started with. If it is not, nothing waits for a restart, whatever
-// the server says.
+// noteWhetherRestartHelps notes what the server has more of than the configuration
+// gives it, and whether another configuration is in force than it was started with.
+// If not, nothing waits for a restart, whatever the server says.
 func (a *Agent) noteWhetherRestartHelps() {
+	kept := slices.Sorted(maps.Keys(a.raisedNow()))
+	a.status.update(func(s *instanceapi.State) { s.Kept = kept })
 	a.restartHelps.Store(a.server != nil && (a.server.settings != a.inForce || !maps.Equal(a.server.raised, a.raisedNow())))
 }
 

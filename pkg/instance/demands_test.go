@@ -82,6 +82,7 @@ func TestC11C12WhatStandbysNeed(t *testing.T) {
 	replica.waitFor("the newest configuration, with as much as the primary has", func(s instanceapi.State) bool {
 		return s.ConfigHash == primary.State(context.Background()).ConfigHash && len(s.PendingRestart) == 0
 	})
+	replica.waitFor("what it keeps", func(s instanceapi.State) bool { return cmp.Equal(s.Kept, lowered) })
 	third.stop()
 	third = w.start("shop-3", "127.0.0.13") // a standby that starts meanwhile
 	third.waitFor("streams", isStreaming)
@@ -208,10 +209,11 @@ func TestAlterSystemIsNotTheConfigurations(t *testing.T) {
 	must(t, p.sql.Exec(context.Background(), "ALTER SYSTEM SET max_connections = 33"))
 	w.apply(func() { w.conf["max_locks_per_transaction"] = "70" })
 	state := p.waitFor("both", func(s instanceapi.State) bool { return len(s.PendingSystem) == 1 && len(s.PendingRestart) == 1 })
-	if state.PendingSystem[0] != "max_connections" || state.PendingRestart[0] != "max_locks_per_transaction" {
+	if state.PendingSystem[0] != "max_connections" || len(state.SystemSet) > 0 || state.PendingRestart[0] != "max_locks_per_transaction" {
 		t.Errorf("state: %+v", state)
 	}
 	p.restarted()
 	p.wantSetting("max_connections", "33")
+	p.waitFor("what ALTER SYSTEM has set", func(s instanceapi.State) bool { return cmp.Equal(s.SystemSet, []string{"max_connections"}) })
 	p.wantSetting("max_locks_per_transaction", "70")
 }

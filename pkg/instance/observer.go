@@ -48,6 +48,8 @@ type pending struct {
 	Configured, System []string
 	// Raised and Lowered are those of Configured that standbys need, too.
 	Raised, Lowered []string
+	// SystemSet are what standbys need, too, and ALTER SYSTEM has set.
+	SystemSet []string
 }
 
 // observer asks the server how it is, over one connection that it keeps.
@@ -194,6 +196,17 @@ func askPending(ctx context.Context, server *pgrun.Server) (pending, error) {
 	if err != nil {
 		return pending{}, fmt.Errorf("ask for parameters that wait for a restart: %w", err)
 	}
+	err = server.Rows(ctx, "SELECT name FROM pg_settings WHERE sourcefile LIKE '%postgresql.auto.conf' ORDER BY name", func(scan func(...any) error) error {
+		var name string
+		err := scan(&name)
+		if slices.Contains(postgres.StandbyParameters, name) {
+			got.SystemSet = append(got.SystemSet, name)
+		}
+		return err
+	})
+	if err != nil {
+		return pending{}, fmt.Errorf("ask for parameters that ALTER SYSTEM has set: %w", err)
+	}
 	return got, nil
 }
 
@@ -224,6 +237,7 @@ func (o observation) into(s *instanceapi.State) {
 	s.ServerVersion, s.Timeline = o.Version, o.Timeline
 	s.WrittenLSN, s.ReceivedLSN, s.ReplayedLSN = o.Written, o.Received, o.Replayed
 	s.Streaming, s.Standbys, s.Slots = o.Streaming, o.Standbys, o.Slots
+	s.SystemSet = o.Pending.SystemSet
 	s.PendingRestart, s.Raised, s.Lowered, s.PendingSystem = o.Pending.Configured, o.Pending.Raised, o.Pending.Lowered, o.Pending.System
 }
 

@@ -112,6 +112,12 @@ type State struct {
 	// least as much as its primary has, by the direction in which they change.
 	Raised  []string `json:"raised,omitempty"`
 	Lowered []string `json:"lowered,omitempty"`
+	// Kept are those of which a standby has more than the configuration gives it,
+	// until it has replayed that its primary has less, sorted.
+	Kept []string `json:"kept,omitempty"`
+	// SystemSet are those that ALTER SYSTEM has set, sorted: what a primary has more
+	// of by them, its standbys keep for good.
+	SystemSet []string `json:"systemSet,omitempty"`
 	// PendingSystem are parameters that somebody has set by ALTER SYSTEM and whose
 	// new value needs a restart, sorted.
 	PendingSystem []string `json:"pendingSystem,omitempty"`
