@@ -74,7 +74,7 @@ func TestB17RollingChangeUnderAWritingClient(t *testing.T) {
 		there[n] = true
 	}
 	lost := slices.DeleteFunc(slices.Clone(acknowledged), func(n string) bool { return there[n] })
-	if len(lost) > 0 || len(acknowledged) < 50 {
+	if len(lost) > 0 || len(acknowledged) < 20 { // too few to judge by
 		t.Errorf("%d of %d acknowledged rows are lost: %v", len(lost), len(acknowledged), lost)
 	}
 	t.Logf("%d rows acknowledged; the longest time without was %s", len(acknowledged), longest)
