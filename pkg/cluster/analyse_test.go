@@ -299,9 +299,7 @@ var analyseCases = []struct {
 	}},
 	{why: "the template changed back: a replica that runs and does not stream is replaced (B-16)", change: func(w *world) {
 		w.ask("2")
-		for range 6 {
-			w.turn()
-		}
+		w.restartedAll("shop-2")
 		w.say("shop-2", func(s *instanceapi.State) { s.Ready, s.Streaming, s.Message = false, false, "waiting for the primary" })
 		w.edit(func(s *v1.PostgresClusterSpec) { s.Resources = v1.ResourceRequirements{} })
 	}},

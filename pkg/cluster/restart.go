@@ -70,7 +70,7 @@ func nextChange(o Observation, p *Plan) changeProgress {
 	if n := slices.IndexFunc(due, func(name string) bool { return isToBeReplaced(o, find(o, name)) }); n >= 0 {
 		return changeProgress{State: ReplacingBroken, Instance: due[n]}
 	}
-	if broken, found := firstBroken(o, due); found && o.primaryServes() {
+	if broken, found := firstBroken(o, p, due); found && o.primaryServes() {
 		return changeProgress{State: RestartingReplica, Instance: broken} // which costs nothing
 	}
 	next := firstToRestart(o, due)
@@ -136,10 +136,13 @@ func whyRestart(o Observation, i Instance) string {
 	return ""
 }
 
+// runs says whether the instance's server runs, as its agent says.
+func (i Instance) runs() bool { return i.State != nil && i.State.Phase == instanceapi.PhaseRunning }
+
 // pendingParameters are those that wait for a restart of the instance's server, as
 // that says itself.
 func (i Instance) pendingParameters() []string {
-	if i.State == nil || i.State.Phase != instanceapi.PhaseRunning {
+	if !i.runs() {
 		return nil
 	}
 	return i.State.PendingRestart
@@ -147,11 +150,15 @@ func (i Instance) pendingParameters() []string {
 
 // firstBroken is a replica that has to restart and does not serve, although its
 // server runs: nobody misses it meanwhile, and it may need just that. One whose
-// server does not run is replaced by whyReplace, or about to serve.
-func firstBroken(o Observation, due []string) (string, bool) {
+// server does not run is replaced by whyReplace, or about to serve; then it is not
+// yet another's turn.
+func firstBroken(o Observation, p *Plan, due []string) (string, bool) {
+	if slices.ContainsFunc(p.Members, func(name string) bool { return !find(o, name).runs() }) {
+		return "", false
+	}
 	n := slices.IndexFunc(due, func(name string) bool {
 		i := find(o, name)
-		return name != o.primaryName() && !i.isReady() && i.State != nil && i.State.Phase == instanceapi.PhaseRunning
+		return name != o.primaryName() && !i.isReady()
 	})
 	if n < 0 {
 		return "", false
@@ -183,7 +190,7 @@ func firstWithoutConfiguration(o Observation, p *Plan) string {
 }
 
 func (i Instance) isBehind(want string) bool {
-	return i.State != nil && i.State.Phase == instanceapi.PhaseRunning && i.State.ConfigError == "" && i.State.ConfigHash != want
+	return i.runs() && i.State.ConfigError == "" && i.State.ConfigHash != want
 }
 
 // whoKeepsWaiting is an instance that has to serve or to catch up before next may
