@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
@@ -45,10 +46,10 @@ func ensureConfiguration(o Observation, p *Plan) {
 	} else if repaired := specs.RepairLease(o.Lease, want); repaired != nil {
 		p.update(repaired)
 	}
-	config := specs.Configuration{
-		SystemID: id, Members: p.Members, Initialiser: initialiser(o, p), VolumeSize: smallestVolume(o),
-		Switchover: p.Switchover, SwitchoverAsked: p.SwitchoverAsked, Reclone: p.Reclone, ForcePromote: p.ForcePromote,
-	}
+	config := serverConfiguration(o)
+	config.SystemID, config.Members, config.Initialiser = id, p.Members, initialiser(o, p)
+	config.Switchover, config.SwitchoverAsked, config.Reclone = p.Switchover, p.SwitchoverAsked, p.Reclone
+	config.ForcePromote, config.Restart = p.ForcePromote, p.Restart
 	if p.SpecError != "" {
 		if o.ConfigMap == nil {
 			return
@@ -69,7 +70,24 @@ func ensureConfiguration(o Observation, p *Plan) {
 		p.create(want, "", "") // somebody deleted it
 	} else if repaired := specs.RepairConfigMap(o.ConfigMap, want); repaired != nil {
 		p.update(repaired)
+		last := &p.Actions[len(p.Actions)-1]
+		last.Reason, last.Note = p.restartNote(o)
 	}
+}
+
+// serverConfiguration is the part that postgresql.conf and pg_hba.conf are made by.
+func serverConfiguration(o Observation) specs.Configuration {
+	return specs.Configuration{VolumeSize: smallestVolume(o)}
+}
+
+// wantedConfigHash is that of the configuration that the spec asks for; empty if it
+// asks for one that is refused.
+func wantedConfigHash(o Observation) string {
+	want, err := specs.NewConfigMap(o.Cluster, serverConfiguration(o))
+	if err != nil {
+		return ""
+	}
+	return instanceapi.ConfigHash(want.Data[instanceapi.PostgresConfKey], want.Data[instanceapi.HBAKey])
 }
 
 // ensureDisruptionBudget keeps evictions, as of a drain, to one instance at a

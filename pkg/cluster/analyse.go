@@ -27,6 +27,7 @@ func Analyse(o Observation) Plan {
 		p.wait("nothing is made before the spec is corrected; see the condition SpecAccepted")
 		return p
 	}
+	p.ConfigHash = wantedConfigHash(o)
 	for _, rule := range rules {
 		rule(o, &p)
 	}
@@ -44,6 +45,7 @@ var rules = []func(Observation, *Plan){
 	ensureAccess,
 	ensureSecrets,
 	passRequestsOn,
+	planChange,
 	ensureConfiguration,
 	ensureServices,
 	ensureDisruptionBudget,
@@ -59,6 +61,9 @@ var rules = []func(Observation, *Plan){
 // isSettled says whether the cluster is as asked, as far as it was seen.
 func isSettled(o Observation, p Plan) bool {
 	if len(p.Waits) > 0 || !o.primaryServes() || len(o.Instances) != len(p.Members) || len(dueForRestart(o, &p)) > 0 {
+		return false
+	}
+	if firstWithoutConfiguration(o, &p) != "" || p.SpecError == "" && o.isLowering() {
 		return false
 	}
 	for _, i := range o.Instances {

@@ -207,8 +207,54 @@ var analyseCases = []struct {
 		w.turn()
 		w.say("shop-2", func(s *instanceapi.State) { s.ConfigHash = "of-before" })
 	}},
-	{why: "a parameter waits for a restart", change: func(w *world) {
-		w.say("shop-2", func(s *instanceapi.State) { s.PendingRestart = []string{"max_connections", "shared_buffers"} })
+	{why: "a parameter waits for a restart: one replica's server restarts in its place", change: func(w *world) {
+		w.set("shared_buffers", "32MB")
+		w.turn()
+		w.pending(nil, nil, "shop-1", "shop-2", "shop-3")
+	}},
+	{why: "a parameter is set that waits for a restart: first everybody has to have it", change: func(w *world) {
+		w.set("shared_buffers", "32MB")
+		w.turn()
+		w.pending(nil, nil, "shop-1", "shop-3")
+		w.say("shop-2", func(s *instanceapi.State) { s.ConfigHash = "of-before" })
+	}},
+	{why: "a parameter waits for a restart of the primary alone: it hands over", change: func(w *world) {
+		w.pending(nil, nil, "shop-1")
+	}},
+	{why: "a parameter waits for a restart of the primary, and a replica lags: it is waited for", change: func(w *world) {
+		w.pending(nil, nil, "shop-1")
+		w.say("shop-1", func(s *instanceapi.State) { s.WrittenLSN = "1/5000000" })
+	}},
+	{why: "a parameter waits for a restart of the primary, and an agent does not answer: it is waited for", change: func(w *world) {
+		w.pending(nil, nil, "shop-1")
+		w.cut["shop-3"] = true
+	}},
+	{why: "a parameter waits for a restart of one instance alone", change: func(w *world) {
+		*w = *settledWorld(1)
+		w.pending(nil, nil, "shop-1")
+	}},
+	{why: "the primary lowers what replicas need, too: its server restarts first (C-11)", change: func(w *world) {
+		w.pending(nil, []string{"max_connections"}, "shop-1")
+	}},
+	{why: "the primary has lowered what replicas need, and they have not replayed that (C-11)", change: func(w *world) {
+		for _, name := range []string{"shop-2", "shop-3"} {
+			w.say(name, func(s *instanceapi.State) { s.Kept = []string{"max_connections"} })
+		}
+	}},
+	{why: "the primary has more by ALTER SYSTEM: its replicas keep that, and nothing is to do", change: func(w *world) {
+		w.say("shop-1", func(s *instanceapi.State) { s.SystemSet = []string{"max_connections"} })
+		w.say("shop-2", func(s *instanceapi.State) { s.Kept = []string{"max_connections"} })
+	}},
+	{why: "the primary lowers one parameter and raises another that replicas need: they go first", change: func(w *world) {
+		w.pending([]string{"max_wal_senders"}, []string{"max_connections"}, "shop-1")
+		w.pending([]string{"max_wal_senders"}, nil, "shop-2", "shop-3")
+	}},
+	{why: "one server refuses at its start what others wait for: they go on without (C-13)", change: func(w *world) {
+		w.pending(nil, nil, "shop-1", "shop-3")
+		w.say("shop-2", func(s *instanceapi.State) { s.ConfigError = `the server ended: FATAL: could not access file "nope"` })
+	}},
+	{why: "a parameter that ALTER SYSTEM has set waits for a restart", change: func(w *world) {
+		w.say("shop-2", func(s *instanceapi.State) { s.PendingSystem = []string{"max_connections"} })
 	}},
 	{why: "the server refuses the configuration", change: func(w *world) {
 		for _, name := range []string{"shop-1", "shop-2", "shop-3"} {
@@ -251,8 +297,18 @@ var analyseCases = []struct {
 		w.ask("2")
 		w.restartedAll("shop-2", "shop-3")
 	}},
+	{why: "the template changed back: a replica that runs and does not stream is replaced (B-16)", change: func(w *world) {
+		w.ask("2")
+		w.restartedAll("shop-2")
+		w.say("shop-2", func(s *instanceapi.State) { s.Ready, s.Streaming, s.Message = false, false, "waiting for the primary" })
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Resources = v1.ResourceRequirements{} })
+	}},
+	{why: "the template changes while a switchover is under way: nothing restarts", change: func(w *world) {
+		w.annotate(v1.SwitchoverAnnotation, "shop-2")
+		w.ask("2")
+	}},
 	{why: "a restart is asked for: one replica goes first", change: func(w *world) { w.request("now") }},
-	{why: "a restart is asked for while a replica does not serve: it waits", change: func(w *world) {
+	{why: "a restart is asked for while a replica does not stream: it goes first, since nobody misses it", change: func(w *world) {
 		w.request("now")
 		w.say("shop-3", func(s *instanceapi.State) { s.Ready = false })
 	}},
@@ -882,6 +938,19 @@ func (w *world) ask(cpu string) {
 	w.edit(func(s *v1.PostgresClusterSpec) {
 		s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
 	})
+}
+
+// pending lets servers say that parameters wait for a restart: those that are raised
+// and lowered, or shared_buffers.
+func (w *world) pending(raised, lowered []string, names ...string) {
+	for _, name := range names {
+		w.say(name, func(s *instanceapi.State) {
+			s.PendingRestart, s.Raised, s.Lowered = append(slices.Clone(lowered), raised...), raised, lowered
+			if len(s.PendingRestart) == 0 {
+				s.PendingRestart = []string{"shared_buffers"}
+			}
+		})
+	}
 }
 
 // request asks for a restart.

@@ -34,10 +34,16 @@ func whyReplace(o Observation, i Instance) string {
 		return "its volume is being deleted"
 	case i.Volume == nil && i.Pod.Status.Phase == corev1.PodPending && i.isScheduled():
 		return "its volume is gone"
-	case i.isStuck() && whyRestart(o, i) != "":
+	case isToBeReplaced(o, i):
 		return whyRestart(o, i) + ", and it does not serve"
 	}
 	return ""
+}
+
+// isToBeReplaced says whether the instance's server does not run, and its pod is
+// not what a new one would be.
+func isToBeReplaced(o Observation, i Instance) bool {
+	return i.isStuck() && whyRestart(o, i) != ""
 }
 
 func endOf(pod *corev1.Pod) string {

@@ -42,9 +42,10 @@ func TestPassesConverge(t *testing.T) {
 				w.edit(func(s *v1.PostgresClusterSpec) { s.Instances = &n })
 			},
 			"set a parameter": func(t *rapid.T) {
-				name := rapid.SampledFrom([]string{"work_mem", "listen_addresses"}).Draw(t, "name")
+				set := rapid.SampledFrom([][2]string{{"work_mem", "1MB"}, {"listen_addresses", "1MB"}, {"max_connections", "50"}, {"max_connections", "300"},
+					{"shared_preload_libraries", "auto_explain"}, {"shared_preload_libraries", noLibrary}}).Draw(t, "parameter")
 				w.edit(func(s *v1.PostgresClusterSpec) {
-					s.Postgres.Parameters = map[string]v1.ParameterValue{name: v1.NewParameter("1MB")}
+					s.Postgres.Parameters = map[string]v1.ParameterValue{set[0]: v1.NewParameter(set[1])}
 				})
 			},
 			"change the template": func(t *rapid.T) {
@@ -135,7 +136,8 @@ func TestPassesConverge(t *testing.T) {
 			status, settled = w.settle()
 		}
 		if !settled {
-			t.Fatalf("still at work: %v\nphase %s\n%v", planned(w), status.Phase, w.cluster.Status.Conditions)
+			p := Analyse(w.observe())
+			t.Fatalf("still at work: %v\nchange %+v, restart %v, switchover %v\nphase %s\n%v", planned(w), p.Change, p.Restart, p.Switchover, status.Phase, w.cluster.Status.Conditions)
 		}
 		if healthy := status.Phase == v1.PhaseHealthy; healthy == primaryIsLost(w) {
 			t.Errorf("settled as %s; the primary's data is lost: %v\n%+v", status.Phase, !healthy, status)

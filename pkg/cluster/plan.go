@@ -29,6 +29,13 @@ type Plan struct {
 	SwitchoverAsked time.Time
 	Reclone         *instanceapi.Reclone
 	ForcePromote    *instanceapi.ForcePromote
+	// ConfigHash is that of the configuration which the spec asks for; empty if the
+	// spec is refused.
+	ConfigHash string
+	// Restart is the instance whose server is asked to restart in its place.
+	Restart *instanceapi.Restart
+	// Change is how far a change has come that takes restarts.
+	Change changeProgress
 	// SwitchoverFailed is true when the primary has not handed over as asked.
 	SwitchoverFailed bool
 	// SpecError is what in the spec is refused, for people; empty if nothing.

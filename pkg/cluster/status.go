@@ -257,12 +257,15 @@ func upToDate(o Observation, p Plan, failures []Failure) metav1.Condition {
 		return no(kind, v1.ReasonInvalid, "the spec is not accepted")
 	}
 	held := map[string][]string{} // by what the server says
-	var behind, rolling, restart []string
+	var behind, rolling, system, keeping []string
 	for _, i := range o.Instances {
 		if i.Pod == nil {
 			continue
 		}
-		if whyRestart(o, i) != "" {
+		switch waiting := i.pendingParameters(); {
+		case len(waiting) > 0:
+			rolling = append(rolling, fmt.Sprintf("%s (%s)", i.Name, strings.Join(waiting, ", ")))
+		case whyRestart(o, i) != "":
 			rolling = append(rolling, i.Name)
 		}
 		if i.podIsLeaving() || i.State == nil || i.State.Phase != instanceapi.PhaseRunning {
@@ -271,20 +274,24 @@ func upToDate(o Observation, p Plan, failures []Failure) metav1.Condition {
 		switch {
 		case i.State.ConfigError != "":
 			held[i.State.ConfigError] = append(held[i.State.ConfigError], i.Name)
-		case len(i.State.PendingRestart) > 0:
-			restart = append(restart, fmt.Sprintf("%s (%s)", i.Name, strings.Join(i.State.PendingRestart, ", ")))
-		case i.State.ConfigHash != configHash(o):
+		case i.isBehind(p.ConfigHash):
 			behind = append(behind, i.Name)
+		case len(o.keeping(i)) > 0:
+			keeping = append(keeping, fmt.Sprintf("%s (%s)", i.Name, strings.Join(o.keeping(i), ", ")))
+		case len(i.State.PendingSystem) > 0:
+			system = append(system, fmt.Sprintf("%s (%s)", i.Name, strings.Join(i.State.PendingSystem, ", ")))
 		}
 	}
 	switch {
 	case len(held) > 0:
 		return no(kind, v1.ReasonConfigurationRefused, limit("the server refuses the configuration and runs on with the one before; correct spec.postgres: "+describeHeld(held)))
 	case len(rolling) > 0:
-		return no(kind, v1.ReasonRestarting, "instances restart one at a time, replicas first and the primary last, which hands over before; still to come: "+strings.Join(rolling, ", "))
-	case len(restart) > 0:
-		return no(kind, v1.ReasonRestartNeeded, fmt.Sprintf("takes effect at a restart, for which you ask with kubectl annotate pg/%s --overwrite %s=$(date +%%s): %s",
-			o.Cluster.Name, v1.RestartAnnotation, strings.Join(restart, ", ")))
+		return no(kind, v1.ReasonRestarting, limit(describeChange(o, p.Change)+"; still to come: "+strings.Join(rolling, ", ")))
+	case len(keeping) > 0:
+		return no(kind, v1.ReasonConfigurationNotYet, "replicas keep what they have until they have replayed that their primary has less: "+strings.Join(keeping, ", "))
+	case len(system) > 0:
+		return no(kind, v1.ReasonRestartNeeded, fmt.Sprintf("what ALTER SYSTEM has set takes effect at a restart, for which you ask with kubectl annotate pg/%s --overwrite %s=$(date +%%s): %s",
+			o.Cluster.Name, v1.RestartAnnotation, strings.Join(system, ", ")))
 	}
 	if c, found := volumesDiffer(o, failures); found {
 		return c
@@ -293,6 +300,26 @@ func upToDate(o Observation, p Plan, failures []Failure) metav1.Condition {
 		return no(kind, v1.ReasonConfigurationNotYet, "the newest configuration is on its way to "+strings.Join(behind, ", "))
 	}
 	return yes(kind, v1.ReasonUpToDate, largerThanAsked(o))
+}
+
+// describeChange says how a change goes on that takes restarts, and what it waits
+// for, in the words of whoever knows.
+func describeChange(o Observation, c changeProgress) string {
+	switch c.State {
+	case LoweringPrimary:
+		return fmt.Sprintf("the server of the primary, %s, restarts first, in its place, since its replicas can't have less than it", c.Instance)
+	case RestartingPrimary:
+		return fmt.Sprintf("the primary, %s, restarts in its place", c.Instance)
+	}
+	text := "instances restart one at a time, replicas first and the primary last, which hands over before"
+	if c.Awaited == "" {
+		return text
+	}
+	text += "; " + c.Why
+	if i := find(o, c.Awaited); !i.isReady() {
+		text += ": " + troubleOf(i, o.Now).Message
+	}
+	return text
 }
 
 // volumesDiffer says how volumes differ from spec.storage; false if they don't.
@@ -359,13 +386,6 @@ func describeHeld(held map[string][]string) string {
 	return strings.Join(texts, "; ")
 }
 
-func configHash(o Observation) string {
-	if o.ConfigMap == nil {
-		return ""
-	}
-	return instanceapi.ConfigHash(o.ConfigMap.Data[instanceapi.PostgresConfKey], o.ConfigMap.Data[instanceapi.HBAKey])
-}
-
 func isGrowing(o Observation, i Instance) bool {
 	capacity, bound := i.Volume.Status.Capacity["storage"]
 	return bound && capacity.Cmp(o.Cluster.Spec.Storage.Size) < 0
@@ -422,7 +442,16 @@ func progressing(o Observation, p Plan, blocked trouble, found bool) metav1.Cond
 	case isSettled(o, p):
 		return no(kind, v1.ReasonSettled, "")
 	}
-	return yes(kind, v1.ReasonReconciling, orElse(describeAll(o, p), "restarting one at a time: "+strings.Join(dueForRestart(o, &p), ", ")))
+	return yes(kind, v1.ReasonReconciling, orElse(describeAll(o, p), orElse(describeDue(o, p), "the newest configuration is on its way")))
+}
+
+// describeDue names those that have to restart, if any.
+func describeDue(o Observation, p Plan) string {
+	due := dueForRestart(o, &p)
+	if len(due) == 0 {
+		return ""
+	}
+	return "restarting one at a time: " + strings.Join(due, ", ")
 }
 
 // firstTrouble is what most needs somebody's help: what the API server

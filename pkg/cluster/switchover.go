@@ -180,8 +180,8 @@ func whyMovePrimary(o Observation, p *Plan) (to, why string) {
 		return best, fmt.Sprintf("its node, %s, is cordoned", primary.Pod.Spec.NodeName)
 	case primary.volumeIsLeaving():
 		return best, "its volume is being deleted"
-	case isNextToRestart(o, p, primary.Name):
-		return "", "it is to restart"
+	case nextChange(o, p).State == HandingOver:
+		return "", "it is to restart" // all others have, so anyone may take over
 	}
 	return "", ""
 }
@@ -210,7 +210,8 @@ func movePrimary(o Observation, p *Plan, told *instanceapi.Switchover, to, why s
 }
 
 // bestReplica is the replica to hand over to: one that streams, on a node that
-// stays, with the least lag; or nobody.
+// stays, rather one that does not have to restart itself, with the least lag; or
+// nobody.
 func bestReplica(o Observation, p *Plan) string {
 	primary, _ := o.primary()
 	lag := map[string]int64{}
@@ -228,8 +229,15 @@ func bestReplica(o Observation, p *Plan) string {
 	if len(fit) == 0 {
 		return ""
 	}
+	due := dueForRestart(o, p)
+	isDue := func(i Instance) int {
+		if slices.Contains(due, i.Name) {
+			return 1
+		}
+		return 0
+	}
 	return slices.MinFunc(fit, func(a, b Instance) int {
-		return cmp.Or(cmp.Compare(lag[a.Name], lag[b.Name]), cmp.Compare(a.Number, b.Number))
+		return cmp.Or(cmp.Compare(isDue(a), isDue(b)), cmp.Compare(lag[a.Name], lag[b.Name]), cmp.Compare(a.Number, b.Number))
 	}).Name
 }
 

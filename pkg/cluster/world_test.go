@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -45,6 +46,8 @@ type world struct {
 	data map[types.UID]*volumeData
 	// states are the agents' answers, by the UID of the pod.
 	states map[types.UID]instanceapi.State
+	// servers are those that run, by the UID of the pod.
+	servers map[types.UID]*server
 	// mounted are the certificates that pods use, by the UID of the pod.
 	mounted map[types.UID]*corev1.Secret
 	// verified are verdicts that are known, since they take long.
@@ -69,6 +72,11 @@ type world struct {
 	// late are instances to which the kubelet brings nothing new.
 	late map[string]bool
 
+	// restarts are the instances whose server was restarted as asked, in order, and
+	// outgrown counts standbys that had less than their primary.
+	restarts []string
+	outgrown int
+
 	serial       int
 	statusWrites int
 }
@@ -77,7 +85,29 @@ type world struct {
 type volumeData struct {
 	systemID, dataID, lastHolder string
 	term                         uint64
+	// demand is the max_connections that its control file has, and good the
+	// configuration that a server on it has last started with.
+	demand int
+	good   serverConfig
 }
+
+// serverConfig is as much of a configuration as matters for restarts.
+type serverConfig struct {
+	hash        string
+	connections int
+	library     string
+}
+
+// server is a server as it was started. A standby may have more connections than
+// its configuration says.
+type server struct {
+	serverConfig
+	// refused is the configuration that it did not start with.
+	refused string
+}
+
+// noLibrary is one with which no server starts.
+const noLibrary = "nope"
 
 var allKinds = []string{"ConfigMap", "EndpointSlice", "Lease", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
 
@@ -95,6 +125,7 @@ func newWorld(instances int32) *world {
 		objects: map[string]map[string]object{},
 		data:    map[types.UID]*volumeData{},
 		states:  map[types.UID]instanceapi.State{},
+		servers: map[types.UID]*server{},
 		mounted: map[types.UID]*corev1.Secret{}, verified: &sync.Map{},
 		cut:  map[string]bool{},
 		late: map[string]bool{},
@@ -342,6 +373,7 @@ func (w *world) stepPod(name string) {
 	case pod.DeletionTimestamp != nil:
 		delete(w.objects["Pod"], name)
 		delete(w.states, pod.UID)
+		delete(w.servers, pod.UID)
 		delete(w.mounted, pod.UID)
 	case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
 	case pod.Spec.NodeName == "" && (volume == nil || volume.DeletionTimestamp != nil):
@@ -442,7 +474,10 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 		data = w.fill(volume, *data)
 	}
 	s.HasData, s.DataID, s.SystemID, s.ServerVersion, s.Timeline = true, data.dataID, data.systemID, "17.6", 1
-	s.Phase, s.ConfigHash = instanceapi.PhaseRunning, configHash(Observation{ConfigMap: configMap})
+	if !w.stepServer(pod, data, configOf(configMap), config.Restart, holder, &s) {
+		s.Phase = instanceapi.PhaseStarting
+		return s
+	}
 	me := election.Holder{Instance: pod.Name, PodUID: string(pod.UID)}
 	forced := config.ForcePromote != nil && *config.ForcePromote == instanceapi.ForcePromote{Instance: pod.Name, Term: record.Term}
 	if holder.Instance == pod.Name || record.IsEmpty() && data.lastHolder == pod.Name || forced && !w.primaryAnswers(holder) {
@@ -452,17 +487,98 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 		if to := w.successor(config.Switchover, me); to != nil {
 			w.crown(to)
 			s.Phase, s.Message = instanceapi.PhaseStarting, "as a replica"
+			delete(w.servers, pod.UID)
 			return s
 		}
-		s.Role, s.Ready = instanceapi.RolePrimary, true
+		s.Role, s.Ready, s.WrittenLSN = instanceapi.RolePrimary, true, endOfWAL
 		s.Standbys = w.countMembers(pod.Name, config.Members)
 		return s
 	}
 	s.Role = instanceapi.RoleReplica
 	s.Streaming = w.primaryAnswers(holder) && slices.Contains(config.Members, pod.Name)
 	s.Ready = s.Streaming
+	s.ReceivedLSN, s.ReplayedLSN = endOfWAL, endOfWAL
 	if !s.Ready {
 		s.Message = "waiting for the primary"
+	}
+	return s
+}
+
+const endOfWAL = "0/5000000"
+
+// configOf is the configuration in a ConfigMap.
+func configOf(configMap *corev1.ConfigMap) serverConfig {
+	conf := configMap.Data[instanceapi.PostgresConfKey]
+	c := serverConfig{hash: instanceapi.ConfigHash(conf, configMap.Data[instanceapi.HBAKey]), connections: 100}
+	for line := range strings.Lines(conf) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " = ")
+		switch value = strings.Trim(value, "'"); name {
+		case "max_connections":
+			if n, err := strconv.Atoi(value); err == nil {
+				c.connections = n
+			}
+		case "shared_preload_libraries":
+			c.library = value
+		}
+	}
+	return c
+}
+
+// stepServer starts or restarts the pod's server, if it has to, and says what waits
+// for a restart. It returns whether the server runs.
+func (w *world) stepServer(pod *corev1.Pod, data *volumeData, want serverConfig, asked *instanceapi.Restart, holder election.Holder, s *instanceapi.State) bool {
+	isStandby := holder.Instance != "" && holder.Instance != pod.Name
+	if w.servers[pod.UID] == nil {
+		w.servers[pod.UID] = startServer(data, want, isStandby)
+	}
+	runs := w.servers[pod.UID]
+	if primary := w.pod(holder.Instance); isStandby && primary != nil && w.servers[primary.UID] != nil && w.primaryAnswers(holder) {
+		data.demand = w.servers[primary.UID].connections
+	} else if !isStandby {
+		data.demand = runs.connections
+	}
+	if runs.connections < data.demand {
+		w.outgrown++
+		delete(w.servers, pod.UID)
+		return false
+	}
+	s.Phase, s.ConfigHash = instanceapi.PhaseRunning, want.hash
+	if runs.refused == want.hash {
+		s.ConfigHash, s.ConfigError = runs.hash, fmt.Sprintf("could not access file %q", want.library)
+		return true
+	}
+	if isStandby && want.connections < data.demand {
+		want.connections, s.Kept = data.demand, []string{"max_connections"}
+	}
+	if want.connections != runs.connections {
+		s.PendingRestart = append(s.PendingRestart, "max_connections")
+	}
+	if want.connections > runs.connections {
+		s.Raised = s.PendingRestart
+	} else if want.connections < runs.connections {
+		s.Lowered = s.PendingRestart
+	}
+	if want.library != runs.library {
+		s.PendingRestart = append(s.PendingRestart, "shared_preload_libraries")
+	}
+	if len(s.PendingRestart) > 0 && asked != nil && *asked == (instanceapi.Restart{Instance: pod.Name, ConfigHash: want.hash}) {
+		w.restarts = append(w.restarts, pod.Name)
+		delete(w.servers, pod.UID)
+		return false
+	}
+	return true
+}
+
+func startServer(data *volumeData, want serverConfig, isStandby bool) *server {
+	s := &server{serverConfig: want}
+	if want.library == noLibrary {
+		s.serverConfig, s.refused = data.good, want.hash
+		s.connections = max(s.connections, 100)
+	} else {
+		data.good = want
+	}
+	if isStandby {
+		s.connections = max(s.connections, data.demand)
 	}
 	return s
 }
@@ -470,6 +586,13 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 func (w *world) primaryAnswers(holder election.Holder) bool {
 	pod := w.pod(holder.Instance)
 	return pod != nil && string(pod.UID) == holder.PodUID && w.states[pod.UID].Role == instanceapi.RolePrimary
+}
+
+// restartsInPlace says whether the primary's server is away and its agent is not:
+// that keeps the Lease.
+func (w *world) restartsInPlace(holder election.Holder) bool {
+	pod := w.pod(holder.Instance)
+	return pod != nil && string(pod.UID) == holder.PodUID && pod.DeletionTimestamp == nil && w.states[pod.UID].Phase == instanceapi.PhaseStarting && w.servers[pod.UID] == nil
 }
 
 // fill puts new data on a volume.
@@ -516,7 +639,7 @@ func (w *world) elect() {
 		return
 	}
 	record, holder := Observation{Lease: lease}.record()
-	if w.primaryAnswers(holder) {
+	if w.primaryAnswers(holder) || w.restartsInPlace(holder) {
 		return
 	}
 	for _, m := range record.Members {

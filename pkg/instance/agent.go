@@ -132,8 +132,20 @@ type Agent struct {
 	// inForce what the server runs with.
 	applied int
 	inForce settings
+	// raised is what instance.conf gives a standby more of than the configuration;
+	// shared. givenBy and gives are what was last asked of a configuration.
+	raised  atomic.Pointer[demands]
+	givenBy settings
+	gives   demands
+	// outgrown is a parameter of which a replica has less than its data demands.
+	outgrown string
+	// restartHelps is true while another configuration is in force than the server
+	// was started with; shared.
+	restartHelps atomic.Bool
 	// rejected are configurations that the server did not start with, and why.
 	rejected map[settings]string
+	// blameless is true once a configuration that was good did not start either.
+	blameless bool
 	// newsConfig and newsLease are what was last noticed.
 	newsConfig int
 	newsLease  election.Record

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/postgres"
@@ -137,9 +138,13 @@ func (c configDir) serverConf() string { return filepath.Join(c.path, serverConf
 
 // renderInstance writes instance.conf: what differs between instances and
 // changes while the server runs. A zero upstream follows nobody; name is how
-// this instance's data is known to others, and sync is synchronous_standby_names.
-func renderInstance(o Options, u upstream, name, sync string) string {
+// this instance's data is known to others, sync is synchronous_standby_names, and
+// raised is what a standby needs more of than the configuration gives it.
+func renderInstance(o Options, u upstream, name, sync string, raised demands) string {
 	values := map[string]string{"primary_conninfo": "", "primary_slot_name": "", "restore_command": "", "synchronous_standby_names": sync}
+	for parameter, value := range raised {
+		values[parameter] = strconv.FormatInt(value, 10)
+	}
 	if !u.isZero() {
 		values["primary_conninfo"] = conninfo(o, u, name, "")
 		values["primary_slot_name"] = postgres.SlotName(o.Instance)

@@ -26,6 +26,9 @@ func (a *Agent) installConfig(ctx context.Context, up upstream) error {
 	if problem == "" {
 		problem = known.Problem
 	}
+	if err := a.raiseForStart(ctx, chosen); err != nil {
+		return err
+	}
 	if err := a.installSettings(chosen, up); err != nil {
 		return err
 	}
@@ -84,12 +87,14 @@ func (a *Agent) refusal(ctx context.Context, s settings, up upstream) string {
 // inUse notes what is in force, and why it is not the newest if it isn't.
 func (a *Agent) inUse(s settings, version int, problem string) {
 	a.inForce, a.applied = s, version
+	a.noteWhetherRestartHelps()
 	a.status.configError(problem)
 	a.status.update(func(state *instanceapi.State) { state.ConfigHash = s.hash() })
 }
 
 // configure brings a running server to the newest configuration. One that the
-// server refuses is held back: the one in force stays, on disk, too.
+// server refuses, or did not start with, is held back: the one in force stays, on
+// disk, too.
 func (a *Agent) configure(ctx context.Context) error {
 	known := a.view.knownConfig()
 	a.tended = time.Time{} // the members may have changed
@@ -97,23 +102,41 @@ func (a *Agent) configure(ctx context.Context) error {
 		a.inUse(a.inForce, known.Version, known.Problem)
 		return nil
 	}
-	up := a.runningAs().Upstream
-	if refused := a.refusal(ctx, known.Settings, up); refused != "" {
+	now := a.runningAs()
+	up := now.Upstream
+	refused := a.rejected[known.Settings]
+	if refused == "" {
+		refused = a.refusal(ctx, known.Settings, up)
+	}
+	if refused != "" {
 		a.inUse(a.inForce, known.Version, refused)
 		return nil
+	}
+	before := a.raisedNow()
+	if now.Role == instanceapi.RoleReplica {
+		demanded, err := a.demanded(ctx)
+		if err != nil {
+			return err
+		}
+		lacking, err := a.lacking(ctx, known.Settings, demanded)
+		if err != nil {
+			return err
+		}
+		a.raise(lacking)
 	}
 	if err := a.installSettings(known.Settings, up); err != nil {
 		return err
 	}
 	if refused := a.hbaRefusal(ctx); refused != "" {
+		a.raise(before)
 		a.inUse(a.inForce, known.Version, refused)
 		return a.installSettings(a.inForce, up)
 	}
 	if err := a.reload(ctx); err != nil {
 		return err
 	}
+	a.observer.forget() // what it says of the configuration before must not be told with the new hash
 	a.inUse(known.Settings, known.Version, "")
-	a.observer.forget()
 	return errors.Join(a.config.keep(a.inForce, acceptedDir), a.keepIfProven(ctx))
 }
 
@@ -131,7 +154,7 @@ func (a *Agent) installInstance(up upstream) error {
 }
 
 func (a *Agent) renderInstance(up upstream) string {
-	return renderInstance(a.options, up, postgres.StandbyName(a.options.Instance, a.identity.ID), a.replication.names())
+	return renderInstance(a.options, up, postgres.StandbyName(a.options.Instance, a.identity.ID), a.replication.names(), a.raisedNow())
 }
 
 // hbaRefusal is what the server says against the pg_hba.conf on disk. It reads
@@ -161,11 +184,11 @@ func (a *Agent) keepIfProven(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	var pending int
-	if err := a.sql.Row(ctx, "SELECT count(*) FROM pg_settings WHERE pending_restart", &pending); err != nil {
-		return fmt.Errorf("ask for parameters that wait for a restart: %w", err)
+	pending, err := askPending(ctx, a.sql)
+	if err != nil {
+		return err
 	}
-	if pending > 0 {
+	if len(pending.Configured) > 0 {
 		return nil
 	}
 	return a.config.keep(a.inForce, goodDir)

@@ -34,13 +34,15 @@ func successor(want string, record election.Record, standbys []election.Standby)
 	return "", "no replica can take over: none streams and has what was committed"
 }
 
+// checkpointPatience is how long the checkpoint before a shutdown may take.
+const checkpointPatience = 30 * time.Second
+
 // switchover hands over in order to a replica. Clients are without a primary
 // from the shutdown on, so everything that takes time comes before.
 func (a *Agent) switchover(ctx context.Context, to string) error {
 	began := time.Now()
 	a.log.WithField("to", to).Info("handing over")
-	const longest = 30 * time.Second
-	before, cancel := context.WithTimeout(ctx, longest)
+	before, cancel := context.WithTimeout(ctx, checkpointPatience)
 	defer cancel()
 	if err := a.checkpoint(before); err != nil {
 		return fmt.Errorf("hand over to %s: %w", to, err)

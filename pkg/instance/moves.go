@@ -237,7 +237,9 @@ func (a *Agent) startServer(ctx context.Context, up upstream, launch func() (*se
 		return err
 	}
 	server.credentials.Store(certificates)
+	server.settings, server.raised = a.inForce, a.raisedNow()
 	a.server = server
+	a.noteWhetherRestartHelps()
 	return nil
 }
 
@@ -245,7 +247,13 @@ func (a *Agent) startServer(ctx context.Context, up upstream, launch func() (*se
 func (a *Agent) needsTending(now running) bool {
 	const pauseBetween = time.Second
 	since := time.Since(a.tended)
-	return since > tendEvery || since > pauseBetween && now.Open && a.sliceIsWrong(a.reignTerm())
+	switch {
+	case now.Role == instanceapi.RoleReplica && len(a.raisedNow()) > 0:
+		return since > 2*pauseBetween // what it has more of goes when the primary has less
+	case now.Open && a.sliceIsWrong(a.reignTerm()):
+		return since > pauseBetween
+	}
+	return since > tendEvery
 }
 
 // tend looks after the server: the slots, and on a primary the logins and the
@@ -261,7 +269,7 @@ func (a *Agent) tend(ctx context.Context) error {
 		problems = append(problems, a.serveInSlice(ctx, a.reignTerm()))
 	}
 	if now.Role == instanceapi.RoleReplica {
-		problems = append(problems, a.keepSlotsLikePrimary(ctx, now.Upstream))
+		problems = append(problems, a.keepSlotsLikePrimary(ctx, now.Upstream), a.keepDemands(ctx, now.Upstream))
 	}
 	if now.Open {
 		a.roomier = a.findRoom(ctx)

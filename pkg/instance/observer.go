@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -38,7 +39,17 @@ type observation struct {
 	Streaming                   bool
 	Standbys                    []instanceapi.Standby
 	Slots                       []instanceapi.Slot
-	PendingRestart              []string
+	Pending                     pending
+}
+
+// pending are parameters whose new value needs a restart, each list sorted.
+type pending struct {
+	// Configured are the configuration's, System those set by ALTER SYSTEM.
+	Configured, System []string
+	// Raised and Lowered are those of Configured that standbys need, too.
+	Raised, Lowered []string
+	// SystemSet are what standbys need, too, and ALTER SYSTEM has set.
+	SystemSet []string
 }
 
 // observer asks the server how it is, over one connection that it keeps.
@@ -61,7 +72,7 @@ func (o *observer) observe(ctx context.Context, maxAge time.Duration) observatio
 	if !o.at.IsZero() && time.Since(o.at) < maxAge {
 		return o.last
 	}
-	pending := o.last.PendingRestart
+	before := o.last.Pending
 	o.last = observation{}
 	if o.runs() {
 		// A look that ends for its caller's sake would be a wrong answer for
@@ -70,7 +81,7 @@ func (o *observer) observe(ctx context.Context, maxAge time.Duration) observatio
 		defer cancel()
 		if got, err := o.look(ctx); err == nil { // a server that does not answer is an answer
 			o.last = got
-			o.last.PendingRestart = pending
+			o.last.Pending = before
 			o.lookAtSettings(ctx)
 		}
 	}
@@ -150,21 +161,75 @@ func (o *observer) lookAtSlots(ctx context.Context, got *observation) error {
 		})
 }
 
+// pendingQuery finds the parameters that wait for a restart, with the value that
+// a start would give them and whether that is from ALTER SYSTEM. What the
+// configuration no longer names goes back to its default, and the server says that
+// it waits even if it has the default.
+const pendingQuery = `
+SELECT s.name, s.setting, coalesce(f.setting, s.boot_val, ''), coalesce(f.sourcefile LIKE '%postgresql.auto.conf', false)
+FROM pg_settings s LEFT JOIN LATERAL (SELECT setting, sourcefile FROM pg_file_settings
+  WHERE lower(name) = lower(s.name) ORDER BY seqno DESC LIMIT 1) f ON true
+WHERE s.pending_restart AND (f.setting IS NOT NULL OR s.setting IS DISTINCT FROM s.boot_val) ORDER BY lower(s.name)`
+
 func (o *observer) lookAtSettings(ctx context.Context) {
 	if time.Since(o.settingsAt) < settingsEvery {
 		return
 	}
-	var pending []string
-	if err := o.server.Rows(ctx, "SELECT name FROM pg_settings WHERE pending_restart ORDER BY name",
-		func(scan func(...any) error) error {
-			var name string
-			err := scan(&name)
-			pending = append(pending, name)
-			return err
-		}); err != nil {
+	got, err := askPending(ctx, o.server)
+	if err != nil {
 		return // the next look asks again
 	}
-	o.last.PendingRestart, o.settingsAt = pending, time.Now()
+	o.last.Pending, o.settingsAt = got, time.Now()
+}
+
+func askPending(ctx context.Context, server *pgrun.Server) (pending, error) {
+	var got pending
+	err := server.Rows(ctx, pendingQuery, func(scan func(...any) error) error {
+		var name, now, next string
+		var bySQL bool
+		if err := scan(&name, &now, &next, &bySQL); err != nil {
+			return err
+		}
+		got.add(name, now, next, bySQL)
+		return nil
+	})
+	if err != nil {
+		return pending{}, fmt.Errorf("ask for parameters that wait for a restart: %w", err)
+	}
+	err = server.Rows(ctx, "SELECT name FROM pg_settings WHERE sourcefile LIKE '%postgresql.auto.conf' ORDER BY name", func(scan func(...any) error) error {
+		var name string
+		err := scan(&name)
+		if slices.Contains(postgres.StandbyParameters, name) {
+			got.SystemSet = append(got.SystemSet, name)
+		}
+		return err
+	})
+	if err != nil {
+		return pending{}, fmt.Errorf("ask for parameters that ALTER SYSTEM has set: %w", err)
+	}
+	return got, nil
+}
+
+// add takes note of a parameter that has the value now, and would have next after
+// a restart.
+func (p *pending) add(name, now, next string, bySQL bool) {
+	if bySQL {
+		p.System = append(p.System, name)
+		return
+	}
+	p.Configured = append(p.Configured, name)
+	if !slices.Contains(postgres.StandbyParameters, name) {
+		return
+	}
+	before, err := postgres.ParseInteger(now)
+	after, errAfter := postgres.ParseInteger(next)
+	switch {
+	case err != nil || errAfter != nil: // then the server has not accepted it either
+	case after > before:
+		p.Raised = append(p.Raised, name)
+	case after < before:
+		p.Lowered = append(p.Lowered, name)
+	}
 }
 
 // into puts what the server says into a state. A replica that streamed a moment ago
@@ -173,7 +238,9 @@ func (o observation) into(s *instanceapi.State) {
 	s.Streaming = o.Streaming || o.Recovery && s.Streaming
 	s.ServerVersion, s.Timeline = o.Version, o.Timeline
 	s.WrittenLSN, s.ReceivedLSN, s.ReplayedLSN = o.Written, o.Received, o.Replayed
-	s.Standbys, s.Slots, s.PendingRestart = o.Standbys, o.Slots, o.PendingRestart
+	s.Standbys, s.Slots = o.Standbys, o.Slots
+	s.SystemSet = o.Pending.SystemSet
+	s.PendingRestart, s.Raised, s.Lowered, s.PendingSystem = o.Pending.Configured, o.Pending.Raised, o.Pending.Lowered, o.Pending.System
 }
 
 // volumeSize is the size of the filesystem that holds path, and what of it is

@@ -304,6 +304,9 @@ func (a *Agent) lookAfter(ctx context.Context, now running) {
 	case now.Role == instanceapi.RoleNone || a.server == nil:
 	case a.view.knownConfig().Version != a.applied && (now.Role != instanceapi.RolePrimary || now.Open):
 		a.start(ctx, "configure", a.configure)
+	case a.server.isReady() && a.whyRestart(now) != "":
+		why := a.whyRestart(now)
+		a.start(ctx, "restart", func(ctx context.Context) error { return a.restart(ctx, why) })
 	case a.hasOldCredentials():
 		a.start(ctx, "renew credentials", a.renewCredentials)
 	case a.server.isReady() && a.needsTending(now):
@@ -346,7 +349,7 @@ func (a *Agent) finish() {
 	switch {
 	case j.err == nil:
 		switch j.name {
-		case "prepare", "initdb", "clone", "rejoin", "give up data", "seal", "retire", "promote":
+		case "prepare", "initdb", "clone", "rejoin", "give up data", "seal", "retire", "promote", "restart":
 			a.tryAgainNow()
 		}
 	case errors.Is(j.err, errReconsidered):
@@ -391,8 +394,7 @@ func (a *Agent) noticeExit() {
 		return
 	}
 	if !s.isReady() && !s.wasKilled() {
-		// What is in force may be why: the next start is with what was before.
-		a.rejected[a.inForce] = err.Error()
+		a.blameConfiguration(err)
 	}
 	a.cantStart = !s.isReady() && a.runningAs().Role == instanceapi.RoleReplica
 	a.server = nil
@@ -407,6 +409,20 @@ func (a *Agent) noticeExit() {
 		return
 	}
 	a.postpone()
+}
+
+// blameConfiguration takes note that the server did not start. What is in force may
+// be why, unless one has started with it before: the next start is with the last
+// with which one has. If that does not start either, the reason is another, and
+// every configuration gets its chance again, also once that reason is gone.
+func (a *Agent) blameConfiguration(err error) {
+	good, unknown := a.config.kept(goodDir)
+	if unknown == nil && a.inForce == good {
+		a.blameless = true
+		clear(a.rejected)
+		return
+	}
+	a.rejected[a.inForce] = err.Error()
 }
 
 // noticeFenced takes note of a server that was killed before it wrote; one that
@@ -430,6 +446,10 @@ func (a *Agent) noticeReady() {
 		return
 	}
 	s.noticed = true
+	if a.blameless {
+		a.blameless = false
+		clear(a.rejected)
+	}
 	a.status.enter(instanceapi.PhaseRunning, "")
 	a.tended = time.Time{}
 	a.observer.forget()

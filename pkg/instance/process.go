@@ -31,6 +31,9 @@ type server struct {
 	launched time.Time
 	// noticed is true once the loop has seen it ready.
 	noticed bool
+	// settings and raised are what it was started with.
+	settings settings
+	raised   demands
 	// credentials are those that it has read last, by their hash; shared.
 	credentials atomic.Value
 }
@@ -236,15 +239,7 @@ func (a *Agent) readyDirectory() error {
 // dropOwnedAutoSettings takes out of postgresql.auto.conf, which wins over the
 // agent's file, what only the operator may set.
 func (a *Agent) dropOwnedAutoSettings() error {
-	path := a.volume.inside("postgresql.auto.conf")
-	text, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read postgresql.auto.conf: %w", err)
-	}
-	return writeFile(path, postgres.DropOwned(string(text)), 0o600)
+	return a.editAutoSettings(postgres.DropOwned)
 }
 
 // watchReady closes s.ready once the server's own status says so. It reads

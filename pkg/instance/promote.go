@@ -29,6 +29,8 @@ func (a *Agent) promote(ctx context.Context, open bool) error {
 	if err := a.config.installHBA(hba); err != nil {
 		return err
 	}
+	a.raise(nil) // a primary has what it is given, from its next start on
+	a.noteWhetherRestartHelps()
 	if err := a.installInstance(upstream{}); err != nil {
 		return err
 	}

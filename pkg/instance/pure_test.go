@@ -2,6 +2,7 @@ package instance
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -144,7 +145,7 @@ func TestBackoffGrowsToALimit(t *testing.T) {
 
 func TestConnInfoHasNoPassword(t *testing.T) {
 	o := Options{Instance: "shop-2", RunDir: "/run/postgresql", TLSDir: "/tls", Port: 5432}
-	text := renderInstance(o, upstream{Instance: "shop-1", Address: "10.0.0.1"}, "shop-2.ab", "")
+	text := renderInstance(o, upstream{Instance: "shop-1", Address: "10.0.0.1"}, "shop-2.ab", "", nil)
 	for _, part := range []string{"hostaddr=''10.0.0.1''", "host=''shop-1''", "application_name=''shop-2.ab''", "sslmode=''verify-full''",
 		"sslcert=''/tls/replication.crt''", "primary_slot_name = 'shop_2'"} {
 		if !strings.Contains(text, part) {
@@ -154,7 +155,23 @@ func TestConnInfoHasNoPassword(t *testing.T) {
 	if strings.Contains(text, "password=") {
 		t.Error("a password is in the file")
 	}
-	if got := renderInstance(o, upstream{}, "shop-2.ab", ""); strings.Contains(got, "host") {
+	if got := renderInstance(o, upstream{}, "shop-2.ab", "", nil); strings.Contains(got, "host") {
 		t.Errorf("a primary has an upstream: %s", got)
+	}
+}
+
+func TestWhatWaitsForARestart(t *testing.T) {
+	var got pending
+	got.add("max_connections", "100", "0x12C", false)
+	got.add("max_wal_senders", "40", "20", false)
+	got.add("max_worker_processes", "8", "8.2", false)
+	got.add("shared_buffers", "16384", "32MB", false)
+	got.add("wal_buffers", "512", "1MB", true)
+	want := pending{
+		Configured: []string{"max_connections", "max_wal_senders", "max_worker_processes", "shared_buffers"}, System: []string{"wal_buffers"},
+		Raised: []string{"max_connections"}, Lowered: []string{"max_wal_senders"},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -83,9 +83,14 @@ func (a *Agent) apiHandler() http.Handler {
 
 // State is what the agent reports.
 func (a *Agent) State(ctx context.Context) instanceapi.State {
-	seen := a.observer.observe(ctx, freshEnough)
+	// In this order: what is in force is told only after what the server said before
+	// was forgotten.
 	state := a.status.snapshot()
+	seen := a.observer.observe(ctx, freshEnough)
 	seen.into(&state)
+	if !a.restartHelps.Load() {
+		state.PendingRestart, state.Raised, state.Lowered = nil, nil, nil
+	}
 	state.Term = max(state.Term, a.view.knownLease().Record.Term)
 	state.Credentials = a.credentialsInUse()
 	size, free, err := volumeSize(a.options.Mount)

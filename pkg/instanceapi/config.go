@@ -41,6 +41,8 @@ type Config struct {
 	Switchover   *Switchover   `json:"switchover,omitempty"`
 	Reclone      *Reclone      `json:"reclone,omitempty"`
 	ForcePromote *ForcePromote `json:"forcePromote,omitempty"`
+	// Restart is what the operator asks for itself, in the same way.
+	Restart *Restart `json:"restart,omitempty"`
 }
 
 // HA is spec.replication and spec.failover, with defaults. Zero fields mean the
@@ -88,6 +90,15 @@ type ForcePromote struct {
 	Instance string `json:"instance"`
 	// Term is the last reign's; the request is void once it has moved.
 	Term uint64 `json:"term"`
+}
+
+// Restart asks an instance to restart its server in its place, so that parameters
+// take effect that only a start can change.
+type Restart struct {
+	Instance string `json:"instance"`
+	// ConfigHash is the configuration that is to take effect; the request is void
+	// for a server that was started with it, or has another.
+	ConfigHash string `json:"configHash"`
 }
 
 // Bootstrap is how the first database is made.

@@ -106,8 +106,22 @@ type State struct {
 	// ConfigHash identifies the configuration that the server runs with: the
 	// hash of the ConfigMap's postgresql.conf and pg_hba.conf.
 	ConfigHash string `json:"configHash,omitempty"`
-	// PendingRestart are parameters whose new value needs a restart, sorted.
+	// PendingRestart are parameters of the configuration whose new value needs a
+	// restart of the server, as it says itself, sorted.
 	PendingRestart []string `json:"pendingRestart,omitempty"`
+	// Raised and Lowered are those of PendingRestart of which a standby needs at
+	// least as much as its primary has, by the direction in which they change.
+	Raised  []string `json:"raised,omitempty"`
+	Lowered []string `json:"lowered,omitempty"`
+	// Kept are those of which a standby has more than the configuration gives it,
+	// until it has replayed that its primary has less, sorted.
+	Kept []string `json:"kept,omitempty"`
+	// SystemSet are those that ALTER SYSTEM has set, sorted: what a primary has more
+	// of by them, its standbys keep for good.
+	SystemSet []string `json:"systemSet,omitempty"`
+	// PendingSystem are parameters that somebody has set by ALTER SYSTEM and whose
+	// new value needs a restart, sorted.
+	PendingSystem []string `json:"pendingSystem,omitempty"`
 	// ConfigError is why the newest configuration is not applied; the server
 	// runs on with the one before.
 	ConfigError string `json:"configError,omitempty"`

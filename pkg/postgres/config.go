@@ -3,6 +3,7 @@ package postgres
 import (
 	"fmt"
 	"maps"
+	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -175,12 +176,43 @@ func RenderConf(parameters map[string]string) string {
 // DropOwned takes out of a postgresql.auto.conf, where ALTER SYSTEM writes,
 // the lines that set owned parameters.
 func DropOwned(auto string) string {
+	return dropSettings(auto, func(name, _ string) bool { return isOwned(name) })
+}
+
+// DropBelow takes out of a postgresql.auto.conf the lines that set a parameter to
+// less than demands has of it.
+func DropBelow(auto string, demands map[string]int64) string {
+	return dropSettings(auto, func(name, value string) bool {
+		demand, demanded := demands[name]
+		n, err := ParseInteger(value)
+		return demanded && err == nil && n < demand
+	})
+}
+
+// dropSettings takes lines out of a file that ALTER SYSTEM has written; unwanted
+// is given the name in lower case and the value without quotes.
+func dropSettings(auto string, unwanted func(name, value string) bool) string {
 	var b strings.Builder
 	for line := range strings.Lines(auto) {
-		name, _, _ := strings.Cut(strings.TrimSpace(line), "=")
-		if !isOwned(strings.ToLower(strings.TrimSpace(name))) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		value = strings.Trim(strings.TrimSpace(value), "'")
+		if !unwanted(strings.ToLower(strings.TrimSpace(name)), value) {
 			b.WriteString(line)
 		}
 	}
 	return b.String()
+}
+
+// ParseInteger reads a value as the server does for whole numbers without a unit:
+// decimal, hexadecimal or octal, or a fraction that is rounded.
+func ParseInteger(value string) (int64, error) {
+	text := strings.TrimSpace(value)
+	if n, err := strconv.ParseInt(text, 0, 64); err == nil {
+		return n, nil
+	}
+	fraction, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no number", value)
+	}
+	return int64(math.RoundToEven(fraction)), nil
 }

@@ -9,6 +9,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+func TestParseInteger(t *testing.T) {
+	for text, want := range map[string]int64{"100": 100, " 100 ": 100, "0x64": 100, "0144": 100, "99.6": 100, "1e2": 100, "-1": -1} {
+		if got, err := ParseInteger(text); err != nil || got != want {
+			t.Errorf("%q: got %d, %v, want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "many", "100MB", "1 0"} {
+		if got, err := ParseInteger(text); err == nil {
+			t.Errorf("%q is taken for %d", text, got)
+		}
+	}
+}
+
+// What ALTER SYSTEM has set to less than a standby needs goes; all else stays.
+func TestDropBelow(t *testing.T) {
+	got := DropBelow("# a comment\nmax_connections = '50'\nMax_Wal_Senders = '40'\nwork_mem = '1'\nmax_worker_processes = 'x'\n",
+		map[string]int64{"max_connections": 100, "max_wal_senders": 10, "max_worker_processes": 8})
+	if want := "# a comment\nMax_Wal_Senders = '40'\nwork_mem = '1'\nmax_worker_processes = 'x'\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestCheckParameter(t *testing.T) {
 	cases := []struct {
 		why, name, value string

@@ -21,6 +21,29 @@ type ControlData struct {
 	Checksums           bool
 	// SegmentSize is that of WAL files, in bytes.
 	SegmentSize uint64
+	// Demands are the values of StandbyParameters that the primary of this data
+	// ran with, as far as WAL was replayed: a standby starts with no less.
+	Demands map[string]int64
+}
+
+// StandbyParameters are those of which a standby needs at least as much as its
+// primary has, sorted. That is a rule of replication itself: the server writes
+// them to WAL and into the control file.
+var StandbyParameters = []string{
+	"max_connections",
+	"max_locks_per_transaction",
+	"max_prepared_transactions",
+	"max_wal_senders",
+	"max_worker_processes",
+}
+
+// demandLabels are what pg_controldata calls StandbyParameters.
+var demandLabels = map[string]string{
+	"max_connections":           "max_connections setting",
+	"max_locks_per_transaction": "max_locks_per_xact setting",
+	"max_prepared_transactions": "max_prepared_xacts setting",
+	"max_wal_senders":           "max_wal_senders setting",
+	"max_worker_processes":      "max_worker_processes setting",
 }
 
 // ParseControlData reads what pg_controldata prints in the locale C.
@@ -45,6 +68,14 @@ func ParseControlData(output string) (ControlData, error) {
 		return ControlData{}, fmt.Errorf("parse control data: size of WAL segments: %w", err)
 	}
 	c.SegmentSize = segment
+	c.Demands = map[string]int64{}
+	for _, name := range StandbyParameters {
+		demand, err := strconv.ParseInt(values[demandLabels[name]], 10, 64)
+		if err != nil {
+			return ControlData{}, fmt.Errorf("parse control data: %s: %w", name, err)
+		}
+		c.Demands[name] = demand
+	}
 	timeline, err := strconv.ParseUint(values["Latest checkpoint's TimeLineID"], 10, 32)
 	if err != nil {
 		return ControlData{}, fmt.Errorf("parse control data: timeline: %w", err)

@@ -17,13 +17,20 @@ Latest checkpoint location:           0/3000060
 Latest checkpoint's TimeLineID:       2
 Minimum recovery ending location:     1/A0
 Min recovery ending loc's timeline:   2
+max_connections setting:              100
+max_worker_processes setting:         8
+max_wal_senders setting:              10
+max_prepared_xacts setting:           0
+max_locks_per_xact setting:           64
 Data page checksum version:           1
 `)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := ControlData{SystemID: "7432109876543210987", State: "shut down in recovery",
-		Timeline: 2, CheckpointLSN: 0x3000060, MinRecoveryLSN: 0x1000000A0, MinRecoveryTimeline: 2, Checksums: true, SegmentSize: 16 << 20}
+		Timeline: 2, CheckpointLSN: 0x3000060, MinRecoveryLSN: 0x1000000A0, MinRecoveryTimeline: 2, Checksums: true, SegmentSize: 16 << 20,
+		Demands: map[string]int64{"max_connections": 100, "max_locks_per_transaction": 64, "max_prepared_transactions": 0,
+			"max_wal_senders": 10, "max_worker_processes": 8}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

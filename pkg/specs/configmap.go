@@ -38,6 +38,8 @@ type Configuration struct {
 	SwitchoverAsked time.Time
 	Reclone         *instanceapi.Reclone
 	ForcePromote    *instanceapi.ForcePromote
+	// Restart is the server that is to restart in its place.
+	Restart *instanceapi.Restart
 }
 
 // CheckConfiguration says what in the server's configuration the operator
@@ -81,6 +83,7 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 		Switchover:   config.Switchover,
 		Reclone:      config.Reclone,
 		ForcePromote: config.ForcePromote,
+		Restart:      config.Restart,
 	}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("marshal configuration of cluster %s: %w", c.Name, err)
@@ -128,7 +131,7 @@ func ReconfigureConfigMap(live *corev1.ConfigMap, config Configuration) *corev1.
 		return nil // until the spec is accepted there is nothing to make it anew from
 	}
 	held.SystemID, held.Members, held.Bootstrap.Instance = config.SystemID, config.Members, config.Initialiser
-	held.Switchover, held.Reclone, held.ForcePromote = config.Switchover, config.Reclone, config.ForcePromote
+	held.Switchover, held.Reclone, held.ForcePromote, held.Restart = config.Switchover, config.Reclone, config.ForcePromote, config.Restart
 	text, err := json.MarshalIndent(held, "", "  ")
 	if err != nil {
 		return nil

@@ -66,8 +66,15 @@ func (p *Programs) ControlData(ctx context.Context, data string) (postgres.Contr
 // CheckConfig asks the server's program whether it would start with that
 // configuration file. It reads no data and runs beside a running server.
 func (p *Programs) CheckConfig(ctx context.Context, data, configFile string) error {
-	_, err := p.run(ctx, "postgres", "-D", data, "-c", "config_file="+configFile, "-C", "shared_buffers")
+	_, err := p.Setting(ctx, data, configFile, "shared_buffers")
 	return err
+}
+
+// Setting asks the server's program for the value of a parameter in that
+// configuration file, as it understands it.
+func (p *Programs) Setting(ctx context.Context, data, configFile, name string) (string, error) {
+	out, err := p.run(ctx, "postgres", "-D", data, "-c", "config_file="+configFile, "-C", name)
+	return strings.TrimSpace(out), err
 }
 
 // InitdbOptions is how initdb makes a database cluster.

@@ -396,6 +396,9 @@ func (a *agent) say(message string) {
 	a.message = message
 }
 
+// endOfWAL is where every server of a test's cluster is.
+const endOfWAL = "0/5000000"
+
 // state is what the agent reports of itself.
 func (a *agent) state() instanceapi.State {
 	_, record, holder := a.lease()
@@ -418,9 +421,10 @@ func (a *agent) state() instanceapi.State {
 			s.ConfigHash = instanceapi.ConfigHash(config.Data[instanceapi.PostgresConfKey], config.Data[instanceapi.HBAKey])
 		}
 		if holder == a.me() {
-			s.Role, s.Ready = instanceapi.RolePrimary, true
+			s.Role, s.Ready, s.WrittenLSN = instanceapi.RolePrimary, true, endOfWAL
 		} else {
 			s.Role, s.Streaming, s.Ready = instanceapi.RoleReplica, true, holder.PodUID != ""
+			s.ReceivedLSN, s.ReplayedLSN = endOfWAL, endOfWAL
 		}
 	}
 	if change := a.k.scriptOf(a.pod.Name).State; change != nil {

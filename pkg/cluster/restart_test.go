@@ -1,0 +1,198 @@
+package cluster
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+)
+
+// follow lets everybody take turns until the cluster has settled, and returns what
+// the pods were, and which states the change went through.
+func (w *world) follow(t *testing.T) (states []changeState, primaries []string) {
+	t.Helper()
+	for range 90 {
+		w.catchUp(allKinds...)
+		o, p, status := w.pass()
+		if n := len(states); n == 0 || states[n-1] != p.Change.State {
+			states = append(states, p.Change.State)
+		}
+		if name, n := o.primaryName(), len(primaries); name != "" && (n == 0 || primaries[n-1] != name) {
+			primaries = append(primaries, name)
+		}
+		w.kubernetes()
+		w.agents()
+		upToDate := meta.FindStatusCondition(status.Conditions, v1.ConditionUpToDate)
+		if status.Phase == v1.PhaseHealthy && (upToDate.Reason == v1.ReasonUpToDate || upToDate.Reason == v1.ReasonConfigurationRefused) {
+			return states, primaries
+		}
+	}
+	t.Fatalf("it does not settle: %v\n%+v", states, w.cluster.Status)
+	return nil, nil
+}
+
+func (w *world) podUIDs() map[string]types.UID {
+	uids := map[string]types.UID{}
+	for name, pod := range w.objects["Pod"] {
+		uids[name] = pod.GetUID()
+	}
+	return uids
+}
+
+// Each kind of change goes its way: who restarts, in which order, and how.
+func TestWaysOfAChange(t *testing.T) {
+	connections := func(n string) func(w *world) { return func(w *world) { w.set("max_connections", n) } }
+	cases := []struct {
+		why    string
+		before func(w *world)
+		change func(w *world)
+		// servers are those that restart in their place, in order; pods says whether
+		// every pod is replaced.
+		servers   []string
+		pods      bool
+		primaries []string
+		passes    []changeState
+	}{
+		{why: "a parameter that a reload is enough for", change: func(w *world) { w.set("work_mem", "8MB") },
+			primaries: []string{"shop-1"}, passes: []changeState{Settled}},
+		{why: "a parameter that needs a restart: replicas, then a switchover, and no pod goes",
+			change:  func(w *world) { w.set("shared_preload_libraries", "auto_explain") },
+			servers: []string{"shop-2", "shop-3"}, primaries: []string{"shop-1", "shop-2"}, passes: []changeState{RestartingReplica, HandingOver}},
+		{why: "C-12: max_connections raised: standbys first", change: connections("300"),
+			servers: []string{"shop-2", "shop-3"}, primaries: []string{"shop-1", "shop-2"}, passes: []changeState{RestartingReplica, HandingOver}},
+		{why: "C-11: max_connections lowered: the primary first, in its place", change: connections("50"),
+			servers: []string{"shop-1", "shop-2", "shop-3"}, primaries: []string{"shop-1"}, passes: []changeState{LoweringPrimary, RestartingReplica}},
+		{why: "one instance: one restart", before: func(w *world) { *w = *settledWorld(1) }, change: connections("50"),
+			servers: []string{"shop-1"}, primaries: []string{"shop-1"}, passes: []changeState{RestartingPrimary}},
+		{why: "one instance and a template: one restart", before: func(w *world) { *w = *settledWorld(1) },
+			change: func(w *world) { w.ask("2") }, pods: true, primaries: []string{"shop-1"}, passes: []changeState{RestartingPrimary}},
+		{why: "B-17: a template and a parameter in one edit: one round", change: func(w *world) { w.ask("2"); w.set("max_connections", "300") },
+			pods: true, primaries: []string{"shop-1", "shop-2"}, passes: []changeState{RestartingReplica, HandingOver, RestartingReplica}},
+		{why: "B-17: a template and less of what standbys need: each pod restarts once", change: func(w *world) { w.ask("2"); w.set("max_connections", "50") },
+			servers: []string{"shop-1"}, pods: true, primaries: []string{"shop-1", "shop-2"},
+			passes: []changeState{LoweringPrimary, RestartingReplica, HandingOver, RestartingReplica}},
+		{why: "C-13: a library that is not there: one replica tries it, and nobody else", change: func(w *world) { w.set("shared_preload_libraries", noLibrary) },
+			servers: []string{"shop-2"}, primaries: []string{"shop-1"}, passes: []changeState{RestartingReplica, Held}},
+		{why: "C-13: such a library is taken back", before: func(w *world) {
+			w.set("shared_preload_libraries", noLibrary)
+			w.settle()
+		}, change: func(w *world) { w.edit(func(s *v1.PostgresClusterSpec) { s.Postgres.Parameters = nil }) },
+			primaries: []string{"shop-1"}, passes: []changeState{Held}},
+	}
+	for _, c := range cases {
+		t.Run(c.why, func(t *testing.T) {
+			w := settledWorld(3)
+			if c.before != nil {
+				c.before(w)
+			}
+			w.restarts = nil
+			before := w.podUIDs()
+			c.change(w)
+			states, primaries := w.follow(t)
+			var passes []changeState
+			for _, s := range states {
+				if s == Awaiting || s == Distributing || s == Settled && len(states) > 1 {
+					continue // between the steps
+				}
+				if n := len(passes); n == 0 || passes[n-1] != s {
+					passes = append(passes, s)
+				}
+			}
+			if len(passes) == 0 {
+				passes = []changeState{Settled}
+			}
+			if diff := cmp.Diff(c.passes, passes); diff != "" {
+				t.Errorf("states (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(c.servers, w.restarts); diff != "" {
+				t.Errorf("servers restarted in their place (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(c.primaries, primaries); diff != "" {
+				t.Errorf("primaries (-want +got):\n%s", diff)
+			}
+			for name, uid := range w.podUIDs() {
+				if (uid != before[name]) != c.pods {
+					t.Errorf("pod %s was replaced: %v", name, uid != before[name])
+				}
+			}
+			if w.outgrown > 0 {
+				t.Errorf("%d times a standby had less than its primary", w.outgrown)
+			}
+		})
+	}
+}
+
+// B-18: edits that follow each other while a change is under way: the last one
+// wins, and the status never speaks of an earlier one.
+func TestB18EditsDuringAChange(t *testing.T) {
+	for turns := range 12 {
+		w := settledWorld(3)
+		w.ask("2")
+		w.set("max_connections", "300")
+		for range turns {
+			w.turn()
+		}
+		w.ask("3")
+		w.set("max_connections", "50")
+		w.turn()
+		w.ask("4")
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Postgres.Parameters = nil })
+		w.follow(t)
+		o := w.observe()
+		for _, i := range o.Instances {
+			if !i.hasCurrentTemplate(o) || len(i.pendingParameters()) > 0 {
+				t.Errorf("after %d turns: %s is not as asked: %v", turns, i.Name, i.State)
+			}
+		}
+		if w.cluster.Status.ObservedGeneration != w.cluster.Generation {
+			t.Errorf("the status speaks of generation %d of %d", w.cluster.Status.ObservedGeneration, w.cluster.Generation)
+		}
+	}
+}
+
+// An edit during a failover waits for the new primary, and goes on with it.
+func TestEditDuringAFailover(t *testing.T) {
+	w := settledWorld(3)
+	w.remove("Pod", "shop-1")
+	w.full = true // its replacement comes later
+	w.kubernetes()
+	w.set("max_connections", "300")
+	for range 5 {
+		w.turn()
+	}
+	if len(w.restarts) > 0 {
+		t.Errorf("servers restarted without a primary: %v", w.restarts)
+	}
+	w.elect()
+	for range 5 {
+		w.turn()
+	}
+	if len(w.restarts) > 0 {
+		t.Errorf("servers restarted while an instance was away: %v", w.restarts)
+	}
+	w.full = false
+	w.follow(t)
+	for _, i := range w.observe().Instances {
+		if got := w.servers[i.Pod.UID].connections; got != 300 {
+			t.Errorf("%s has max_connections %d", i.Name, got)
+		}
+	}
+}
+
+// docs/changes.md speaks of the states by their names.
+func TestDocumentNamesTheStates(t *testing.T) {
+	text, err := os.ReadFile("../../docs/changes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range changeStates {
+		if !strings.Contains(string(text), string(state)) {
+			t.Errorf("docs/changes.md does not explain the state %s", state)
+		}
+	}
+}
