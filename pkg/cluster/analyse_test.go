@@ -362,6 +362,11 @@ var analyseCases = []struct {
 			*s = instanceapi.State{Instance: s.Instance, PodUID: s.PodUID, Inspected: true, HasData: true, Phase: instanceapi.PhaseStarting}
 		})
 	}},
+	{why: "another instance took over, and the rw Service does not lead to it yet: the labels stay", change: func(w *world) {
+		w.crown(w.pod("shop-2"))
+		w.serveInSlice(w.pod("shop-1"))
+		w.say("shop-1", func(s *instanceapi.State) { s.Role = instanceapi.RoleReplica })
+	}},
 	{why: "another instance took over while no operator ran", change: func(w *world) {
 		w.crown(w.pod("shop-3"))
 		w.turn()
@@ -907,6 +912,9 @@ func (w *world) say(name string, edit func(*instanceapi.State)) {
 // reign makes the Lease holder's.
 func (w *world) reign(holder string) {
 	change(w, "shop", func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To(holder) })
+	if pod := w.pod(election.ParseHolder(holder).Instance); pod != nil {
+		w.serveInSlice(pod)
+	}
 }
 
 func (w *world) waiting(name, reason, message string) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/election"
@@ -127,6 +128,9 @@ func labelPods(o Observation, p *Plan) {
 			continue
 		}
 		pod, role := i.Pod, roleOf(o, i)
+		if o.clientsAreMoving() {
+			role = instanceapi.RoleNone // it keeps the label that it has
+		}
 		if role == instanceapi.RoleNone && wasDeposed(o, i) {
 			pod = specs.DropPodRole(pod)
 		}
@@ -136,6 +140,19 @@ func labelPods(o Observation, p *Plan) {
 			p.update(pod)
 		}
 	}
+}
+
+// clientsAreMoving says whether an instance reigns to which the rw Service does
+// not lead yet. Labels change the slices of the ro Service, and kube-proxy takes
+// changes in once a second only: the one of the rw Service must come first.
+func (o Observation) clientsAreMoving() bool {
+	_, holder := o.record()
+	if holder.IsZero() || o.EndpointSlice == nil {
+		return false
+	}
+	return !slices.ContainsFunc(o.EndpointSlice.Endpoints, func(e discoveryv1.Endpoint) bool {
+		return e.TargetRef != nil && string(e.TargetRef.UID) == holder.PodUID
+	})
 }
 
 // wasDeposed says whether the pod is labelled as the primary while another

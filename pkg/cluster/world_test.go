@@ -13,6 +13,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -490,6 +491,7 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 			delete(w.servers, pod.UID)
 			return s
 		}
+		w.serveInSlice(pod)
 		s.Role, s.Ready, s.WrittenLSN = instanceapi.RolePrimary, true, endOfWAL
 		s.Standbys = w.countMembers(pod.Name, config.Members)
 		return s
@@ -615,6 +617,17 @@ func (w *world) crown(pod *corev1.Pod) {
 		reign := election.Record{Term: data.term, SystemID: data.systemID, HolderDataID: data.dataID}
 		metav1.SetMetaDataAnnotation(&l.ObjectMeta, election.RecordAnnotation, reign.String())
 	})
+	w.serveInSlice(pod)
+}
+
+// serveInSlice lets the rw Service lead to a pod, as its agent does.
+func (w *world) serveInSlice(pod *corev1.Pod) {
+	live, exists := w.objects["EndpointSlice"]["shop-rw"].(*discoveryv1.EndpointSlice)
+	if !exists || len(live.Endpoints) == 1 && live.Endpoints[0].TargetRef.UID == pod.UID {
+		return
+	}
+	serving := []discoveryv1.Endpoint{{Addresses: []string{pod.Status.PodIP}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: pod.Name, UID: pod.UID}}}
+	change(w, "shop-rw", func(s *discoveryv1.EndpointSlice) { s.Endpoints = serving })
 }
 
 // successor is the pod to which the primary hands over; nil if it keeps the Lease.
