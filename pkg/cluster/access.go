@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	corev1 "k8s.io/api/core/v1"
-
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
@@ -46,7 +44,7 @@ func ensureConfiguration(o Observation, p *Plan) {
 		p.update(repaired)
 	}
 	config := specs.Configuration{
-		SystemID: id, Members: p.Members, Initialiser: initialiser(o, p), VolumeSize: smallestVolume(o),
+		SystemID: id, Members: p.Members, Initialiser: initialiser(o, p), WALRoom: walRoom(o),
 		Switchover: p.Switchover, SwitchoverAsked: p.SwitchoverAsked, Reclone: p.Reclone, ForcePromote: p.ForcePromote,
 	}
 	if p.SpecError != "" {
@@ -87,18 +85,6 @@ func ensureDisruptionBudget(o Observation, p *Plan) {
 			p.update(repaired)
 		}
 	}
-}
-
-// smallestVolume is the size, in bytes, that every data volume has. As long as
-// one is smaller than the spec asks, WAL must not take the room that is to come.
-func smallestVolume(o Observation) int64 {
-	smallest := o.Cluster.Spec.Storage.Size
-	for _, i := range provisioned(o) {
-		if capacity, known := i.Volume.Status.Capacity[corev1.ResourceStorage]; known && capacity.Cmp(smallest) < 0 {
-			smallest = capacity
-		}
-	}
-	return smallest.Value()
 }
 
 // ensureServices keeps the Services, and the slice that the primary's agent

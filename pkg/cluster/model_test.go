@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,6 +80,17 @@ func TestPassesConverge(t *testing.T) {
 			},
 			"change the storage class": func(t *rapid.T) {
 				w.class(rapid.SampledFrom([]string{"", "standard", "fast"}).Draw(t, "class"))
+			},
+			"ask for WAL volumes": func(t *rapid.T) {
+				w.wal(rapid.SampledFrom([]string{"512Mi", "1Gi"}).Draw(t, "size"), rapid.SampledFrom([]string{"", "fast"}).Draw(t, "WAL class"))
+			},
+			"take WAL volumes back": func(t *rapid.T) {
+				if size := w.cluster.Status.WALVolumeSize; size == nil || size.IsZero() { // as the schema allows
+					w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.WAL = nil })
+				}
+			},
+			"delete a WAL volume": func(t *rapid.T) {
+				w.remove("PersistentVolumeClaim", specs.WALVolumeName(drawInstance(t)))
 			},
 			"switch the mode": func(t *rapid.T) {
 				mode := rapid.SampledFrom([]v1.ReplicationMode{v1.ReplicationAsync, v1.ReplicationSync}).Draw(t, "mode")
@@ -180,7 +192,7 @@ func checkedPass(t *rapid.T, w *world) {
 		if a.Reason == v1.ReasonNodeLost && (volume.Name == o.primaryName() || !o.primaryServes()) {
 			t.Errorf("%v is given up, while %q is primary, and serves: %v", a, o.primaryName(), o.primaryServes())
 		}
-		if a.Verb == Delete && isVolume && o.isGivenUp(find(o, volume.Name)) {
+		if a.Verb == Delete && isVolume && o.isGivenUp(find(o, strings.TrimSuffix(volume.Name, "-wal"))) {
 			t.Errorf("%v, which is to be kept", a)
 		}
 		if a.Verb != Delete || !isVolume {
@@ -192,7 +204,11 @@ func checkedPass(t *rapid.T, w *world) {
 			}
 			continue
 		}
-		if slices.Contains(p.Members, volume.Name) || volume.Name == o.primaryName() || !o.primaryServes() {
+		instance, isWAL := specs.InstanceOfWALVolume(volume.Name)
+		told := o.told().Reclone
+		isReplaced := isWAL && (w.volume(instance) == nil || w.volume(instance).DeletionTimestamp != nil) ||
+			told != nil && told.NewVolumes && told.Instance == instance && !specs.HasStorageClass(volume, o.Cluster)
+		if slices.Contains(p.Members, instance) && !isReplaced || instance == o.primaryName() || !o.primaryServes() {
 			t.Errorf("%v, while %q is primary, and serves: %v", a, o.primaryName(), o.primaryServes())
 		}
 	}

@@ -39,6 +39,10 @@ func restartInstances(o Observation, p *Plan) {
 		return // it hands over first, and restarts as a replica
 	}
 	i := find(o, next)
+	if missing := o.missingVolume(i); missing != "" {
+		p.wait("the restart of instance %s waits until its volume %s is there", next, missing)
+		return
+	}
 	p.Actions = append(p.Actions, Action{
 		Verb: Delete, Object: i.Pod, Successor: specs.Pod(o.Cluster, next, o.OperatorImage),
 		Reason: v1.ReasonInstanceRestarted, Note: fmt.Sprintf("restarting instance %s: %s", next, whyRestart(o, i)),

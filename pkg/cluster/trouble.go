@@ -26,7 +26,7 @@ func troubleOf(i Instance, now time.Time) trouble {
 	switch {
 	case i.volumeIsLeaving():
 		return trouble{v1.ReasonVolumePending, "its volume is being deleted"}
-	case i.Pod == nil && i.Volume != nil && i.Volume.Status.Phase == corev1.ClaimLost:
+	case i.Pod == nil && slices.ContainsFunc(i.claims(), func(c *corev1.PersistentVolumeClaim) bool { return c.Status.Phase == corev1.ClaimLost }):
 		return trouble{v1.ReasonVolumePending, "its volume was lost: the PersistentVolume behind it is gone"}
 	case i.Pod == nil:
 		return trouble{"", "its pod is not there yet"}
@@ -80,7 +80,7 @@ func agentTrouble(i Instance, now time.Time) trouble {
 	}
 	switch s := i.State; s.Phase {
 	case instanceapi.PhaseFailed:
-		return trouble{failureReason(s), s.Message}
+		return failureOf(i)
 	case instanceapi.PhaseRunning:
 		if s.Message != "" {
 			return trouble{"", s.Message}
@@ -102,12 +102,14 @@ func containerStart(pod *corev1.Pod) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-func failureReason(s *instanceapi.State) string {
-	switch {
-	case s.VolumeSize > 0 && s.VolumeFree < s.VolumeSize/100:
-		return v1.ReasonDiskFull
+// failureOf is why the agent's last try failed; where a volume is full, with the
+// way out.
+func failureOf(i Instance) trouble {
+	switch s, full := i.State, i.fullVolume(); {
+	case full != nil:
+		return trouble{v1.ReasonDiskFull, fmt.Sprintf("%s; volume %s is full: raise %s", s.Message, full.Name, sizeField(full))}
 	case !s.HasData && s.SystemID == "" && s.Term == 0:
-		return v1.ReasonBootstrapFailed
+		return trouble{v1.ReasonBootstrapFailed, s.Message}
 	}
-	return v1.ReasonInstanceFailed
+	return trouble{v1.ReasonInstanceFailed, i.State.Message}
 }
