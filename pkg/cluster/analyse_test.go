@@ -649,6 +649,10 @@ var analyseCases = []struct {
 		w.operate()
 		w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.WAL = nil })
 	}},
+	{why: "WAL volumes are taken away after all, which only the operator could see: nothing restarts", change: func(w *world) {
+		w.withWAL()
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.WAL = nil })
+	}},
 	{why: "A-24: WAL volumes are to grow, and their class does not allow it", change: func(w *world) {
 		w.withWAL()
 		w.wal("1Gi", "")
@@ -703,6 +707,16 @@ var analyseCases = []struct {
 		delete(w.objects["Pod"], "shop-1")
 		w.remove("PersistentVolumeClaim", "shop-1")
 		w.kubernetes()
+	}},
+	{why: "the primary has come back with another WAL volume: its words are in the status", change: func(w *world) {
+		*w = *newWorld(1)
+		w.wal("512Mi", "")
+		w.settle()
+		delete(w.objects["Pod"], "shop-1")
+		w.remove("PersistentVolumeClaim", "shop-1-wal")
+		for range 4 {
+			w.turn()
+		}
 	}},
 	{why: "fewer are asked for: the highest number goes, with both volumes", change: func(w *world) {
 		w.withWAL()

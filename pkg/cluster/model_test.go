@@ -141,6 +141,9 @@ func TestPassesConverge(t *testing.T) {
 		w.nodes = nil
 		w.elections = true
 		w.edit(func(s *v1.PostgresClusterSpec) { s.Postgres.Parameters = nil })
+		if w.cluster.Spec.Storage.WAL == nil && w.hasWALVolumes() { // taken back too late
+			w.wal("512Mi", "")
+		}
 		status, settled := w.settle()
 		for settled && w.isRotating() { // which takes its time
 			w.now = w.now.Add(2 * time.Hour)
@@ -164,6 +167,15 @@ func TestPassesConverge(t *testing.T) {
 		}
 		checkIdle(t, w)
 	})
+}
+
+func (w *world) hasWALVolumes() bool {
+	for name := range w.objects["PersistentVolumeClaim"] {
+		if _, isWAL := specs.InstanceOfWALVolume(name); isWAL && specs.IsProvisioned(w.volume(name)) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkIdle lets time go by and lists come in another order: nothing may be
@@ -307,5 +319,12 @@ func primaryIsLost(w *world) bool {
 	o := w.observe()
 	id, _ := o.systemID()
 	volume := w.volume(o.primaryName())
-	return id != "" && (volume == nil || volume.DeletionTimestamp != nil || w.data[volume.UID] == nil)
+	if id == "" {
+		return false
+	}
+	if volume == nil || volume.DeletionTimestamp != nil || w.data[volume.UID] == nil {
+		return true
+	}
+	wal := w.volume(specs.WALVolumeName(o.primaryName()))
+	return w.data[volume.UID].wal != "" && (wal == nil || wal.DeletionTimestamp != nil || w.data[volume.UID].wal != wal.UID)
 }

@@ -133,6 +133,8 @@ func primaryAvailable(o Observation, p Plan, blocked trouble, found bool) metav1
 		return no(kind, v1.ReasonElecting, describeAll(o, p))
 	case name == "":
 		return no(kind, v1.ReasonPrimaryNotReady, describeAll(o, p))
+	case exists && primary.State != nil && primary.State.DataID != "" && !primary.State.HasData && primary.State.Message != "":
+		return no(kind, v1.ReasonDataLost, limit(name+": "+primary.State.Message)) // it has data, and not all that belongs to it
 	case exists && primary.State != nil && primary.State.Inspected && !primary.State.HasData:
 		return no(kind, v1.ReasonDataLost, fmt.Sprintf("the volume of the primary, %s, holds no data any more; nothing is initialised anew under this name. Whether another instance can take over (%s), the condition FailoverReady says",
 			name, strings.Join(othersWithData(o, name), ", ")))

@@ -141,6 +141,22 @@ func dropUnaskedVolume(o Observation, p *Plan, i Instance) {
 	}
 }
 
+// checkWALVolumes refuses to do without WAL volumes once there are any. The schema
+// does so, too, and may be late: it goes by the status.
+func checkWALVolumes(o Observation) error {
+	if o.Cluster.Spec.Storage.WAL != nil {
+		return nil
+	}
+	for _, i := range o.Instances {
+		for _, claim := range i.allClaims() {
+			if _, isWAL := specs.InstanceOfWALVolume(claim.Name); isWAL && specs.IsProvisioned(claim) && !specs.IsAdopted(claim, o.Cluster) {
+				return fmt.Errorf("spec.storage.wal: volume %s has been provisioned, and WAL can't be moved back from it; put the field back", claim.Name)
+			}
+		}
+	}
+	return nil
+}
+
 // goneFor is from what age on a WAL volume without a data volume counts as left
 // behind: both are made at once, and may be seen one after the other.
 const goneFor = time.Minute
