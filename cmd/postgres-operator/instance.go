@@ -39,6 +39,7 @@ func parseInstanceFlags(args []string) (instanceFlags, error) {
 	set.StringVar(&o.ClusterUID, "cluster-uid", "", "UID of the PostgresCluster; objects that another of the name owns are left alone")
 	set.IntVar(&o.Major, "major", 0, "major version that the server must have")
 	set.StringVar(&o.Mount, "mount", "/pgdata", "where the data volume is mounted")
+	set.StringVar(&o.WALMount, "wal-mount", "", "where the WAL volume is mounted; empty: WAL lies in the data directory")
 	set.StringVar(&o.RunDir, "run-dir", "/run/postgresql", "directory of the server's socket")
 	set.StringVar(&o.SecretsDir, "secrets-dir", "/pgop/secrets", "directory of the login app")
 	set.StringVar(&o.TLSDir, "tls-dir", "/pgop/tls", "directory of ca.crt, tls.crt, tls.key, replication.crt and replication.key")

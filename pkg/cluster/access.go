@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	corev1 "k8s.io/api/core/v1"
-
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/specs"
@@ -77,7 +75,7 @@ func ensureConfiguration(o Observation, p *Plan) {
 
 // serverConfiguration is the part that postgresql.conf and pg_hba.conf are made by.
 func serverConfiguration(o Observation) specs.Configuration {
-	return specs.Configuration{VolumeSize: smallestVolume(o)}
+	return specs.Configuration{WALRoom: walRoom(o)}
 }
 
 // wantedConfigHash is that of the configuration that the spec asks for; empty if it
@@ -105,18 +103,6 @@ func ensureDisruptionBudget(o Observation, p *Plan) {
 			p.update(repaired)
 		}
 	}
-}
-
-// smallestVolume is the size, in bytes, that every data volume has. As long as
-// one is smaller than the spec asks, WAL must not take the room that is to come.
-func smallestVolume(o Observation) int64 {
-	smallest := o.Cluster.Spec.Storage.Size
-	for _, i := range provisioned(o) {
-		if capacity, known := i.Volume.Status.Capacity[corev1.ResourceStorage]; known && capacity.Cmp(smallest) < 0 {
-			smallest = capacity
-		}
-	}
-	return smallest.Value()
 }
 
 // ensureServices keeps the Services, and the slice that the primary's agent

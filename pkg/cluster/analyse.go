@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/specs"
@@ -19,7 +20,7 @@ const (
 // the random numbers in new keys and passwords, and never modifies o.
 func Analyse(o Observation) Plan {
 	p := Plan{RecheckAfter: idleRecheck}
-	if err := specs.CheckConfiguration(o.Cluster); err != nil {
+	if err := errors.Join(specs.CheckConfiguration(o.Cluster), checkWALVolumes(o)); err != nil {
 		p.SpecError = err.Error()
 	}
 	if p.SpecError != "" && o.ConfigMap == nil && o.Cluster.Status.SystemID == "" {

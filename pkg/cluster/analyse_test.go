@@ -688,6 +688,161 @@ var analyseCases = []struct {
 			}}
 		})
 	}},
+	{why: "volumes are to grow, which their class does not allow, and to go with the cluster: the owner is written at once", change: func(w *world) {
+		w.grow("2Gi")
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Retain = v1.DeleteVolumes })
+	}},
+
+	// WAL volumes.
+	{why: "a cluster with WAL volumes has settled", change: func(w *world) { w.withWAL() }},
+	{why: "WAL volumes are asked for: they are made, and nothing restarts before", change: func(w *world) { w.wal("512Mi", "") }},
+	{why: "WAL volumes are there: the first replica restarts", change: func(w *world) {
+		w.wal("512Mi", "")
+		w.operate()
+		w.turn()
+	}},
+	{why: "WAL volumes can't be made: nothing restarts", change: func(w *world) { w.wal("512Mi", "") },
+		failed: map[string]error{
+			"create PersistentVolumeClaim shop-1-wal": errNoGrowth, "create PersistentVolumeClaim shop-2-wal": errNoGrowth, "create PersistentVolumeClaim shop-3-wal": errNoGrowth,
+		}},
+	{why: "WAL volumes are taken back before one is provisioned", change: func(w *world) {
+		w.wal("512Mi", "nope")
+		w.operate()
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.WAL = nil })
+	}},
+	{why: "WAL volumes are taken away after all, which only the operator could see: nothing restarts", change: func(w *world) {
+		w.withWAL()
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.WAL = nil })
+	}},
+	{why: "A-24: WAL volumes are to grow, and their class does not allow it", change: func(w *world) {
+		w.withWAL()
+		w.wal("1Gi", "")
+	}, failed: map[string]error{
+		"update PersistentVolumeClaim shop-1-wal": errNoGrowth, "update PersistentVolumeClaim shop-2-wal": errNoGrowth, "update PersistentVolumeClaim shop-3-wal": errNoGrowth,
+	}},
+	{why: "A-24: one volume of each kind is refused to grow", change: func(w *world) {
+		w.withWAL()
+		w.grow("2Gi")
+		w.wal("1Gi", "")
+	}, failed: map[string]error{"update PersistentVolumeClaim shop-2": errNoGrowth, "update PersistentVolumeClaim shop-3-wal": errNoGrowth}},
+	{why: "a WAL volume can't grow so far, in the driver's words", change: func(w *world) {
+		w.withWAL()
+		w.wal("1Gi", "")
+		w.operate()
+		change(w, "shop-2-wal", func(v *corev1.PersistentVolumeClaim) {
+			v.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{
+				Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, Message: "the disk can't grow",
+			}}
+		})
+	}},
+	{why: "A-25: another class of WAL volumes is asked for: they keep theirs", change: func(w *world) {
+		w.withWAL()
+		w.wal("512Mi", "fast")
+	}},
+	{why: "A-26: a class of WAL volumes that does not exist is corrected", change: func(w *world) {
+		*w = *newWorld(1)
+		w.wal("512Mi", "nope")
+		w.full = true
+		w.turn()
+		w.wal("512Mi", "fast")
+	}},
+	{why: "the WAL volume of a replica is being deleted: its pod makes way", change: func(w *world) {
+		w.withWAL()
+		w.remove("PersistentVolumeClaim", "shop-2-wal")
+	}},
+	{why: "the WAL volume of the primary is being deleted: it hands over first", change: func(w *world) {
+		w.withWAL()
+		w.remove("PersistentVolumeClaim", "shop-1-wal")
+	}},
+	{why: "the data volume of a replica was deleted: its WAL volume goes with it", change: func(w *world) {
+		w.withWAL()
+		delete(w.objects["Pod"], "shop-2")
+		w.remove("PersistentVolumeClaim", "shop-2")
+		w.kubernetes()
+	}},
+	{why: "the data volume of the only instance was deleted: its WAL volume stays", change: func(w *world) {
+		*w = *newWorld(1)
+		w.wal("512Mi", "")
+		w.settle()
+		w.now = w.now.Add(time.Hour)
+		delete(w.objects["Pod"], "shop-1")
+		w.remove("PersistentVolumeClaim", "shop-1")
+		w.kubernetes()
+	}},
+	{why: "the primary has come back with another WAL volume: its words are in the status", change: func(w *world) {
+		*w = *newWorld(1)
+		w.wal("512Mi", "")
+		w.settle()
+		delete(w.objects["Pod"], "shop-1")
+		w.remove("PersistentVolumeClaim", "shop-1-wal")
+		for range 4 {
+			w.turn()
+		}
+	}},
+	{why: "fewer are asked for: the highest number goes, with both volumes", change: func(w *world) {
+		w.withWAL()
+		w.scale(2)
+	}},
+	{why: "a node is gone, and both volumes of a replica with it: both are kept", change: func(w *world) {
+		w.withWAL()
+		w.loseNode("shop-2")
+	}},
+	{why: "an earlier cluster left volumes of both kinds: they are taken over", change: func(w *world) {
+		w.withWAL()
+		w.rebirth(3)
+		w.wal("512Mi", "")
+	}},
+	{why: "an earlier cluster left a WAL volume alone: it is left alone, and its number, too", change: func(w *world) {
+		w.withWAL()
+		w.rebirth(1)
+		for _, name := range []string{"shop-1", "shop-2", "shop-3", "shop-2-wal", "shop-3-wal"} {
+			delete(w.objects["PersistentVolumeClaim"], name)
+		}
+		w.wal("512Mi", "")
+	}},
+	{why: "C-08: the WAL volume of the only instance is full", change: func(w *world) {
+		*w = *newWorld(1)
+		w.wal("512Mi", "")
+		w.settle()
+		w.say("shop-1", func(s *instanceapi.State) {
+			s.Ready, s.Phase, s.WALVolumeSize, s.WALVolumeFree = false, instanceapi.PhaseFailed, 1<<29, 1<<10
+			s.Message = "could not write: No space left on device"
+		})
+		w.probe("shop-1", false)
+	}},
+	{why: "C-08: volumes of a cluster that is down for want of space grow", change: func(w *world) {
+		*w = *newWorld(1)
+		w.wal("512Mi", "")
+		w.settle()
+		w.say("shop-1", func(s *instanceapi.State) {
+			s.Ready, s.Phase, s.WALVolumeSize, s.WALVolumeFree = false, instanceapi.PhaseFailed, 1<<29, 1<<10
+			s.Message = "could not write: No space left on device"
+		})
+		w.probe("shop-1", false)
+		w.wal("1Gi", "")
+	}},
+	{why: "the data volume of a primary that runs is full: its state says so", change: func(w *world) {
+		w.say("shop-1", func(s *instanceapi.State) { s.VolumeSize, s.VolumeFree = 1<<30, 1<<10 })
+	}},
+
+	// Moves to other volumes.
+	{why: "A-25: a replica is to be cloned where the class has changed: the agent is told to wait for new volumes", change: func(w *world) {
+		w.class("fast")
+		w.annotate(v1.RecloneAnnotation, "shop-2")
+	}},
+	{why: "A-25: the agent was told: the volume goes", change: func(w *world) {
+		w.class("fast")
+		w.annotate(v1.RecloneAnnotation, "shop-2")
+		w.operate()
+	}},
+	{why: "A-25: the replica has cloned on a volume of the new class", change: func(w *world) {
+		w.class("fast")
+		w.annotate(v1.RecloneAnnotation, "shop-2")
+		w.operate()
+		for range 6 {
+			w.turn()
+		}
+	}},
 	{why: "volumes are to go with the cluster", change: func(w *world) {
 		w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Retain = v1.DeleteVolumes })
 	}},
@@ -932,6 +1087,24 @@ func (w *world) lose(name string) {
 	delete(w.data, w.volume(name).UID)
 	delete(w.objects["Pod"], name)
 	delete(w.objects["PersistentVolumeClaim"], name)
+	delete(w.objects["PersistentVolumeClaim"], specs.WALVolumeName(name))
+}
+
+// wal asks for WAL volumes.
+func (w *world) wal(size, class string) {
+	w.edit(func(s *v1.PostgresClusterSpec) {
+		s.Storage.WAL = &v1.WALStorageSpec{Size: resource.MustParse(size), Class: class}
+	})
+}
+
+// withWAL is a settled cluster of three with WAL volumes.
+func (w *world) withWAL() {
+	*w = *newWorld(3)
+	w.wal("512Mi", "")
+	if _, settled := w.settle(); !settled {
+		panic("the cluster did not come up")
+	}
+	w.now = w.now.Add(time.Hour)
 }
 
 func (w *world) scale(n int32) { w.edit(func(s *v1.PostgresClusterSpec) { s.Instances = &n }) }
@@ -1064,6 +1237,11 @@ func describe(w *world, o Observation, p Plan, s v1.PostgresClusterStatus) strin
 	fmt.Fprintf(&b, "%s: primary %q, %d of %d ready, system known: %v\n", s.Phase, s.Primary, s.ReadyInstances, s.Instances, s.SystemID != "")
 	for _, c := range s.Conditions {
 		fmt.Fprintf(&b, "  %-16s %-5s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+	}
+	for _, v := range s.Volumes {
+		if v.Asked != v.Actual || v.State != v1.VolumeReady || strings.HasSuffix(v.Name, "-wal") {
+			fmt.Fprintf(&b, "  volume %s %s: %s of %s %s\n", v.Name, v.State, orElse(v.Actual, "nothing"), v.Asked, v.Message)
+		}
 	}
 	for _, m := range s.Members {
 		fmt.Fprintf(&b, "  %s %q ready=%v on %q: %s\n", m.Name, m.Role, m.Ready, m.Node, m.Message)

@@ -33,7 +33,7 @@ func whyReplace(o Observation, i Instance) string {
 		return fmt.Sprintf("it ended (%s)", endOf(i.Pod))
 	case i.volumeIsLeaving() && i.Name != o.primaryName():
 		return "its volume is being deleted"
-	case i.Volume == nil && i.Pod.Status.Phase == corev1.PodPending && i.isScheduled():
+	case i.Pod.Status.Phase == corev1.PodPending && i.isScheduled() && i.lacksVolume():
 		return "its volume is gone"
 	case isToBeReplaced(o, i):
 		return whyRestart(o, i) + ", and it does not serve"
@@ -52,41 +52,6 @@ func endOf(pod *corev1.Pod) string {
 		return pod.Status.Reason + ": " + pod.Status.Message
 	}
 	return string(pod.Status.Phase)
-}
-
-// ensureVolumes makes missing volumes, grows those that are too small, and
-// keeps their owner as spec.storage.retain asks. A retained volume of an
-// earlier cluster of the name is taken over: its agent finds out what it holds.
-// A claim that nothing was provisioned for holds nothing, and is made anew when
-// the spec asks for something else.
-func ensureVolumes(o Observation, p *Plan) {
-	for _, i := range o.Spares {
-		if o.isGivenUp(i) && !i.volumeIsLeaving() {
-			if repaired := specs.RepairVolumeOwner(i.Volume, o.Cluster); repaired != nil {
-				p.update(repaired)
-			}
-		}
-	}
-	for _, name := range p.Members {
-		i := find(o, name)
-		switch {
-		case i.Volume == nil && !i.isScheduled():
-			// A pod that waits for its volume gets it. Or the volume is there, and
-			// the cache of volumes is behind that of pods.
-			p.create(specs.Volume(o.Cluster, name), "", "")
-		case i.Volume == nil:
-			// The pod goes first; a volume made now would be mounted by no one.
-		case i.volumeIsLeaving():
-			p.wait("volume %s is being deleted; a new one is made when it is gone", name)
-		case !specs.IsProvisioned(i.Volume) && !i.isScheduled() && specs.IsOutdated(i.Volume, o.Cluster):
-			p.delete(i.Volume, v1.ReasonVolumeReplaced, fmt.Sprintf("replacing volume %s, which was never provisioned: spec.storage has changed", name))
-		default:
-			// Once the primary serves, the volumes in use are this cluster's own.
-			if repaired := specs.RepairVolume(i.Volume, o.Cluster, o.primaryServes()); repaired != nil {
-				p.update(repaired)
-			}
-		}
-	}
 }
 
 // ensurePods makes missing pods, all at once: replicas wait for the primary by

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/election"
 	"github.com/pgop/postgres-operator/pkg/specs"
@@ -90,7 +92,8 @@ func removeInstances(o Observation, p *Plan) {
 			p.wait("instance %s is to be removed, which waits until an election does without its vote", i.Name)
 			continue
 		}
-		keepsVolume := i.Volume != nil && (specs.IsAdopted(i.Volume, o.Cluster) || o.isGivenUp(i))
+		isKept := func(c *corev1.PersistentVolumeClaim) bool { return specs.IsAdopted(c, o.Cluster) || o.isGivenUp(i) }
+		keepsVolume := slices.ContainsFunc(i.allClaims(), isKept)
 		switch {
 		case i.Pod == nil || i.podIsLeaving():
 		case o.isGivenUp(i):
@@ -98,8 +101,10 @@ func removeInstances(o Observation, p *Plan) {
 		default:
 			p.delete(i.Pod, v1.ReasonInstanceRemoved, removalNote(i.Name, keepsVolume))
 		}
-		if i.Volume != nil && !i.volumeIsLeaving() && !keepsVolume {
-			p.delete(i.Volume, "", "")
+		for _, claim := range i.allClaims() {
+			if !isKept(claim) {
+				p.delete(claim, "", "")
+			}
 		}
 		if secret := o.Secrets[specs.TLSSecret(i.Name)]; secret != nil {
 			p.delete(secret, "", "")

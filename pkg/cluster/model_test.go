@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,6 +82,17 @@ func TestPassesConverge(t *testing.T) {
 			"change the storage class": func(t *rapid.T) {
 				w.class(rapid.SampledFrom([]string{"", "standard", "fast"}).Draw(t, "class"))
 			},
+			"ask for WAL volumes": func(t *rapid.T) {
+				w.wal(rapid.SampledFrom([]string{"512Mi", "1Gi"}).Draw(t, "size"), rapid.SampledFrom([]string{"", "fast"}).Draw(t, "WAL class"))
+			},
+			"take WAL volumes back": func(t *rapid.T) {
+				if size := w.cluster.Status.WALVolumeSize; size == nil || size.IsZero() { // as the schema allows
+					w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.WAL = nil })
+				}
+			},
+			"delete a WAL volume": func(t *rapid.T) {
+				w.remove("PersistentVolumeClaim", specs.WALVolumeName(drawInstance(t)))
+			},
 			"switch the mode": func(t *rapid.T) {
 				mode := rapid.SampledFrom([]v1.ReplicationMode{v1.ReplicationAsync, v1.ReplicationSync}).Draw(t, "mode")
 				w.edit(func(s *v1.PostgresClusterSpec) {
@@ -130,6 +142,9 @@ func TestPassesConverge(t *testing.T) {
 		w.nodes = nil
 		w.elections = true
 		w.edit(func(s *v1.PostgresClusterSpec) { s.Postgres.Parameters = nil })
+		if w.cluster.Spec.Storage.WAL == nil && w.hasWALVolumes() { // taken back too late
+			w.wal("512Mi", "")
+		}
 		status, settled := w.settle()
 		for settled && w.isRotating() { // which takes its time
 			w.now = w.now.Add(2 * time.Hour)
@@ -154,6 +169,15 @@ func TestPassesConverge(t *testing.T) {
 		}
 		checkIdle(t, w)
 	})
+}
+
+func (w *world) hasWALVolumes() bool {
+	for name := range w.objects["PersistentVolumeClaim"] {
+		if _, isWAL := specs.InstanceOfWALVolume(name); isWAL && specs.IsProvisioned(w.volume(name)) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkIdle lets time go by and lists come in another order: nothing may be
@@ -182,7 +206,7 @@ func checkedPass(t *rapid.T, w *world) {
 		if a.Reason == v1.ReasonNodeLost && (volume.Name == o.primaryName() || !o.primaryServes()) {
 			t.Errorf("%v is given up, while %q is primary, and serves: %v", a, o.primaryName(), o.primaryServes())
 		}
-		if a.Verb == Delete && isVolume && o.isGivenUp(find(o, volume.Name)) {
+		if a.Verb == Delete && isVolume && o.isGivenUp(find(o, strings.TrimSuffix(volume.Name, "-wal"))) {
 			t.Errorf("%v, which is to be kept", a)
 		}
 		if a.Verb != Delete || !isVolume {
@@ -194,7 +218,11 @@ func checkedPass(t *rapid.T, w *world) {
 			}
 			continue
 		}
-		if slices.Contains(p.Members, volume.Name) || volume.Name == o.primaryName() || !o.primaryServes() {
+		instance, isWAL := specs.InstanceOfWALVolume(volume.Name)
+		told := o.told().Reclone
+		isReplaced := isWAL && (w.volume(instance) == nil || w.volume(instance).DeletionTimestamp != nil) ||
+			told != nil && told.NewVolumes && told.Instance == instance && !specs.HasStorageClass(volume, o.Cluster)
+		if slices.Contains(p.Members, instance) && !isReplaced || instance == o.primaryName() || !o.primaryServes() {
 			t.Errorf("%v, while %q is primary, and serves: %v", a, o.primaryName(), o.primaryServes())
 		}
 	}
@@ -293,5 +321,12 @@ func primaryIsLost(w *world) bool {
 	o := w.observe()
 	id, _ := o.systemID()
 	volume := w.volume(o.primaryName())
-	return id != "" && (volume == nil || volume.DeletionTimestamp != nil || w.data[volume.UID] == nil)
+	if id == "" {
+		return false
+	}
+	if volume == nil || volume.DeletionTimestamp != nil || w.data[volume.UID] == nil {
+		return true
+	}
+	wal := w.volume(specs.WALVolumeName(o.primaryName()))
+	return w.data[volume.UID].wal != "" && (wal == nil || wal.DeletionTimestamp != nil || w.data[volume.UID].wal != wal.UID)
 }

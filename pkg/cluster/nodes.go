@@ -37,25 +37,36 @@ func (l *Loop) lookForLostNodes(ctx context.Context, o *Observation) {
 		if i.Volume == nil || l.homeless.last(i.Volume.UID, mayHaveLostNode(*i), o.Now) < nodePatience {
 			continue
 		}
-		nodes, known := l.boundTo[i.Volume.UID]
-		if !known {
-			var err error
-			if nodes, err = nodesOfClaim(ctx, l.Kube.Core.PersistentVolumes(), i.Volume); err != nil {
-				i.LostNodeError = err.Error() // the next pass asks again
-				continue
-			}
-			l.boundTo[i.Volume.UID] = nodes
+		for _, claim := range i.claims() {
+			l.lookForLostNode(ctx, i, claim)
 		}
-		if len(nodes) > 0 && !anyExists(l.Listers.Nodes, nodes) {
-			i.LostNode = strings.Join(nodes, " or ")
+	}
+}
+
+// lookForLostNode notes of the instance whether one of its volumes went with a
+// node.
+func (l *Loop) lookForLostNode(ctx context.Context, i *Instance, claim *corev1.PersistentVolumeClaim) {
+	if claim.Spec.VolumeName == "" {
+		return
+	}
+	nodes, known := l.boundTo[claim.UID]
+	if !known {
+		var err error
+		if nodes, err = nodesOfClaim(ctx, l.Kube.Core.PersistentVolumes(), claim); err != nil {
+			i.LostNodeError = err.Error() // the next pass asks again
+			return
 		}
+		l.boundTo[claim.UID] = nodes
+	}
+	if len(nodes) > 0 && !anyExists(l.Listers.Nodes, nodes) {
+		i.LostNode = strings.Join(nodes, " or ")
 	}
 }
 
 // mayHaveLostNode says whether the instance has a volume, and its pod no node
 // that could use it, as far as the scheduler has looked.
 func mayHaveLostNode(i Instance) bool {
-	if i.Volume == nil || i.Volume.Spec.VolumeName == "" || i.volumeIsLeaving() || i.Pod == nil || i.podIsLeaving() || i.isScheduled() {
+	if i.Volume == nil || i.volumeIsLeaving() || i.Pod == nil || i.podIsLeaving() || i.isScheduled() {
 		return false
 	}
 	return slices.ContainsFunc(i.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -146,10 +157,27 @@ func giveUpLostInstances(o Observation, p *Plan) {
 		default:
 			p.Actions = append(p.Actions, Action{
 				Verb: Update, Object: specs.GiveUpVolume(i.Volume, i.LostNode), Reason: v1.ReasonNodeLost,
-				Note: fmt.Sprintf("instance %s is replaced: its volume went with node %s, which is gone. The PersistentVolumeClaim %s is kept and not used any more; delete it when you need nothing of it", name, i.LostNode, name),
+				Note: fmt.Sprintf("instance %s is replaced: its volume went with node %s, which is gone. %s", name, i.LostNode, describeKept(i.allClaims())),
 			})
 		}
 	}
+}
+
+// describeKept says that claims are kept.
+func describeKept(claims []*corev1.PersistentVolumeClaim) string {
+	if len(claims) == 1 {
+		return fmt.Sprintf("The PersistentVolumeClaim %s is kept and not used any more; delete it when you need nothing of it", claims[0].Name)
+	}
+	return fmt.Sprintf("The PersistentVolumeClaims %s are kept and not used any more; delete them when you need nothing of them", namesOf(claims))
+}
+
+// namesOf joins the names of volumes to a phrase.
+func namesOf(claims []*corev1.PersistentVolumeClaim) string {
+	var names []string
+	for _, claim := range claims {
+		names = append(names, claim.Name)
+	}
+	return strings.Join(names, " and ")
 }
 
 // firstEmpty is an instance that is to copy the primary and has not done so, as
@@ -175,7 +203,7 @@ func describeGivenUp(o Observation) string {
 	var kept []string
 	for _, i := range slices.Concat(o.Instances, o.Spares) {
 		if o.isGivenUp(i) {
-			kept = append(kept, fmt.Sprintf("%s (went with node %s)", i.Name, specs.LostNode(i.Volume, o.Cluster)))
+			kept = append(kept, fmt.Sprintf("%s (went with node %s)", namesOf(i.allClaims()), specs.LostNode(i.Volume, o.Cluster)))
 		}
 	}
 	if len(kept) == 0 {

@@ -63,9 +63,12 @@ type Observation struct {
 type Instance struct {
 	Name   string
 	Number int
-	// Pod and Volume are nil where there is none.
-	Pod    *corev1.Pod
-	Volume *corev1.PersistentVolumeClaim
+	// Pod, Volume, which is for data, and WAL, the volume for WAL, are nil where
+	// there is none.
+	Pod         *corev1.Pod
+	Volume, WAL *corev1.PersistentVolumeClaim
+	// Unasked is a volume for WAL that neither the spec asks for nor the pod uses.
+	Unasked *corev1.PersistentVolumeClaim
 	// State is what the agent said; nil when it did not answer, and then
 	// Unreachable says why.
 	State       *instanceapi.State
@@ -172,8 +175,11 @@ func (o Observation) systemID() (id string, unanimous bool) {
 // from an earlier cluster, and this one serves without it. Before it serves every
 // retained volume may be the one that counts.
 func (o Observation) isSpare(i Instance) bool {
-	if i.Pod != nil || i.Volume == nil {
+	if i.Pod != nil {
 		return false
+	}
+	if i.Volume == nil { // WAL alone is of no use
+		return len(i.allClaims()) > 0 && specs.IsAdopted(i.allClaims()[0], o.Cluster)
 	}
 	return o.isGivenUp(i) || specs.IsAdopted(i.Volume, o.Cluster) && o.primaryServes()
 }
@@ -202,9 +208,11 @@ func (i Instance) hasCurrentTemplate(o Observation) bool {
 	return i.Pod.Annotations[specs.TemplateHashAnnotation] == want.Annotations[specs.TemplateHashAnnotation]
 }
 
-func (i Instance) isScheduled() bool     { return i.Pod != nil && i.Pod.Spec.NodeName != "" }
-func (i Instance) podIsLeaving() bool    { return i.Pod != nil && i.Pod.DeletionTimestamp != nil }
-func (i Instance) volumeIsLeaving() bool { return i.Volume != nil && i.Volume.DeletionTimestamp != nil }
+func (i Instance) isScheduled() bool  { return i.Pod != nil && i.Pod.Spec.NodeName != "" }
+func (i Instance) podIsLeaving() bool { return i.Pod != nil && i.Pod.DeletionTimestamp != nil }
+func (i Instance) volumeIsLeaving() bool {
+	return slices.ContainsFunc(i.claims(), func(c *corev1.PersistentVolumeClaim) bool { return c.DeletionTimestamp != nil })
+}
 
 func hasTrueCondition(pod *corev1.Pod, kind corev1.PodConditionType) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {

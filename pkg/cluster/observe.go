@@ -95,7 +95,8 @@ func observe(ctx context.Context, l Listers, agents stateFetcher, c *v1.Postgres
 	return o, nil
 }
 
-// instancesOf pairs pods with their volumes, by number.
+// instancesOf pairs pods with their volumes, by number. A volume for WAL counts as
+// unasked where nobody uses it, now or in the pods to come.
 func instancesOf(c *v1.PostgresCluster, pods []*corev1.Pod, volumes []*corev1.PersistentVolumeClaim) []Instance {
 	byName := map[string]*Instance{}
 	entry := func(name string) *Instance {
@@ -112,7 +113,15 @@ func instancesOf(c *v1.PostgresCluster, pods []*corev1.Pod, volumes []*corev1.Pe
 		entry(pod.Name).Pod = pod
 	}
 	for _, volume := range volumes {
-		entry(volume.Name).Volume = volume
+		instance, isWAL := specs.InstanceOfWALVolume(volume.Name)
+		switch i := entry(instance); {
+		case !isWAL:
+			i.Volume = volume
+		case c.Spec.Storage.WAL != nil || i.Pod != nil && specs.UsesVolume(i.Pod, volume.Name):
+			i.WAL = volume
+		default:
+			i.Unasked = volume
+		}
 	}
 	instances := make([]Instance, 0, len(byName))
 	for _, i := range byName {

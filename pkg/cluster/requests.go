@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 )
@@ -35,7 +37,7 @@ func passRecloneOn(o Observation, p *Plan) {
 			p.wait("%s=%s waits until the agent of %s answers", v1.RecloneAnnotation, name, name)
 			return
 		}
-		p.Reclone = &instanceapi.Reclone{Instance: name, DataID: i.State.DataID}
+		p.Reclone = &instanceapi.Reclone{Instance: name, DataID: i.State.DataID, NewVolumes: len(o.ofOtherClass(i)) > 0}
 		p.wait("%s is to be cloned anew", name)
 		return
 	}
@@ -48,7 +50,19 @@ func passRecloneOn(o Observation, p *Plan) {
 	case i.State != nil && i.State.HasData && i.State.DataID != told.DataID:
 		p.clear(o, v1.RecloneAnnotation, v1.ReasonRecloned, fmt.Sprintf("%s has copied the primary anew, as %s asked", name, v1.RecloneAnnotation))
 	default:
+		if told.NewVolumes && o.primaryServes() {
+			replaceVolumes(o, p, i)
+		}
 		p.wait("%s is to be cloned anew%s", name, wordsOf(i))
+	}
+}
+
+// replaceVolumes deletes the volumes of a replica that are not of the class that
+// the spec asks for. Its pod makes way, and a new one clones on new volumes.
+func replaceVolumes(o Observation, p *Plan, i Instance) {
+	for _, claim := range o.ofOtherClass(i) {
+		p.delete(claim, v1.ReasonVolumeReplaced, fmt.Sprintf("replacing volume %s of class %s: the spec asks for another class, and %s=%s for a new copy",
+			claim.Name, ptr.Deref(claim.Spec.StorageClassName, "none"), v1.RecloneAnnotation, i.Name))
 	}
 }
 
@@ -60,7 +74,7 @@ func whyNotReclone(o Observation, p *Plan, i Instance) string {
 		return fmt.Sprintf("%s is the primary; switch over to another instance first (%s)", i.Name, v1.SwitchoverAnnotation)
 	case !o.primaryServes():
 		return fmt.Sprintf("there is no primary that %s could copy; ask again when there is", i.Name)
-	case i.State != nil && i.State.Inspected && !i.State.HasData:
+	case i.State != nil && i.State.Inspected && i.State.DataID == "":
 		return i.Name + " has no data to throw away; it copies the primary by itself"
 	}
 	return ""

@@ -305,10 +305,14 @@ func restartInstances(o Observation, p *Plan) {
 	case Held, LoweringPrimary, HandingOver, ReplacingBroken:
 		return // see movePrimary and replaceBrokenPods for the last two
 	}
-	switch i := find(o, next); {
+	i := find(o, next)
+	missing := o.missingVolume(i)
+	switch {
 	case p.Restart != nil || p.deletesPods(): // one at a time
 	case p.switchesOver():
 		p.wait("the restart of instance %s waits until the switchover is over", next)
+	case missing != "":
+		p.wait("the restart of instance %s waits until its volume %s is there", next, missing)
 	default:
 		p.Actions = append(p.Actions, Action{
 			Verb: Delete, Object: i.Pod, Successor: specs.Pod(o.Cluster, next, o.OperatorImage),

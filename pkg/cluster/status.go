@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
@@ -37,7 +36,8 @@ func Status(o Observation, p Plan, failures []Failure) v1.PostgresClusterStatus 
 	if id, _ := o.systemID(); id != "" {
 		s.SystemID = id
 	}
-	s.VolumeSize = ptr.To(largestRequest(o))
+	s.VolumeSize, s.WALVolumeSize = ptr.To(largestRequest(o, false)), largestWALRequest(o)
+	s.Volumes = volumeStatuses(o, failures)
 	if primary, found := o.primary(); found && primary.State != nil && primary.State.ServerVersion != "" {
 		s.Version = primary.State.ServerVersion
 		s.Timeline = int64(primary.State.Timeline)
@@ -49,17 +49,6 @@ func Status(o Observation, p Plan, failures []Failure) v1.PostgresClusterStatus 
 	}
 	s.Phase = phase(s)
 	return s
-}
-
-// largestRequest is that of the provisioned volumes, which can't shrink.
-func largestRequest(o Observation) resource.Quantity {
-	largest := resource.MustParse("0")
-	for _, i := range provisioned(o) {
-		if asked := i.Volume.Spec.Resources.Requests.Storage(); asked.Cmp(largest) > 0 {
-			largest = *asked
-		}
-	}
-	return largest
 }
 
 // memberStatuses has a row for each instance that is there or shall be.
@@ -144,6 +133,8 @@ func primaryAvailable(o Observation, p Plan, blocked trouble, found bool) metav1
 		return no(kind, v1.ReasonElecting, describeAll(o, p))
 	case name == "":
 		return no(kind, v1.ReasonPrimaryNotReady, describeAll(o, p))
+	case exists && primary.State != nil && primary.State.DataID != "" && !primary.State.HasData && primary.State.Message != "":
+		return no(kind, v1.ReasonDataLost, limit(name+": "+primary.State.Message)) // it has data, and not all that belongs to it
 	case exists && primary.State != nil && primary.State.Inspected && !primary.State.HasData:
 		return no(kind, v1.ReasonDataLost, fmt.Sprintf("the volume of the primary, %s, holds no data any more; nothing is initialised anew under this name. Whether another instance can take over (%s), the condition FailoverReady says",
 			name, strings.Join(othersWithData(o, name), ", ")))
@@ -322,62 +313,6 @@ func describeChange(o Observation, c changeProgress) string {
 	return text
 }
 
-// volumesDiffer says how volumes differ from spec.storage; false if they don't.
-func volumesDiffer(o Observation, failures []Failure) (metav1.Condition, bool) {
-	const kind = v1.ConditionUpToDate
-	var growing, otherClass []string
-	for _, i := range provisioned(o) {
-		if isGrowing(o, i) {
-			growing = append(growing, fmt.Sprintf("%s (%s of %s)", i.Name, i.Volume.Status.Capacity.Storage(), &o.Cluster.Spec.Storage.Size))
-		}
-		if !specs.HasStorageClass(i.Volume, o.Cluster) {
-			otherClass = append(otherClass, fmt.Sprintf("%s (%s)", i.Name, ptr.Deref(i.Volume.Spec.StorageClassName, "none")))
-		}
-	}
-	switch {
-	case refusal(failures) != "":
-		return no(kind, v1.ReasonVolumeRefused, limit(fmt.Sprintf("%s; put spec.storage.size back to %s, or let the storage class allow it", refusal(failures), ptr.To(largestRequest(o))))), true
-	case len(growing) > 0:
-		return no(kind, v1.ReasonVolumeGrowing, "volumes are growing: "+strings.Join(growing, ", ")+resizeTrouble(o)), true
-	case len(otherClass) > 0:
-		return no(kind, v1.ReasonVolumeClassKept, "existing volumes keep their storage class: "+strings.Join(otherClass, ", ")+
-			"; new ones are of the class in spec.storage.class. To move an instance, delete its volume and its pod, one instance at a time, replicas only"), true
-	}
-	return metav1.Condition{}, false
-}
-
-// largerThanAsked names the volumes that asked for more than the spec does.
-func largerThanAsked(o Observation) string {
-	var larger []string
-	for _, i := range provisioned(o) {
-		if asked := i.Volume.Spec.Resources.Requests.Storage(); asked.Cmp(o.Cluster.Spec.Storage.Size) > 0 {
-			larger = append(larger, fmt.Sprintf("%s (%s)", i.Name, asked))
-		}
-	}
-	if len(larger) == 0 {
-		return ""
-	}
-	return "volumes never shrink, and some are larger than asked: " + strings.Join(larger, ", ")
-}
-
-// provisioned are the instances with a volume behind their claim.
-func provisioned(o Observation) []Instance {
-	return slices.DeleteFunc(slices.Clone(o.Instances), func(i Instance) bool {
-		return i.Volume == nil || !specs.IsProvisioned(i.Volume)
-	})
-}
-
-// refusal is what the API server says against the change of a volume; empty if
-// nothing.
-func refusal(failures []Failure) string {
-	for _, f := range failures {
-		if f.Reason == v1.ReasonVolumeRefused {
-			return f.Err.Error()
-		}
-	}
-	return ""
-}
-
 func describeHeld(held map[string][]string) string {
 	var texts []string
 	for _, why := range slices.Sorted(maps.Keys(held)) {
@@ -386,23 +321,11 @@ func describeHeld(held map[string][]string) string {
 	return strings.Join(texts, "; ")
 }
 
-func isGrowing(o Observation, i Instance) bool {
-	capacity, bound := i.Volume.Status.Capacity["storage"]
-	return bound && capacity.Cmp(o.Cluster.Spec.Storage.Size) < 0
-}
-
-func resizeTrouble(o Observation) string {
-	for _, i := range o.Instances {
-		if i.Volume == nil {
-			continue
-		}
-		for _, c := range i.Volume.Status.Conditions {
-			if c.Message != "" {
-				return fmt.Sprintf("; %s: %s", i.Name, c.Message)
-			}
-		}
+func configHash(o Observation) string {
+	if o.ConfigMap == nil {
+		return ""
 	}
-	return ""
+	return instanceapi.ConfigHash(o.ConfigMap.Data[instanceapi.PostgresConfKey], o.ConfigMap.Data[instanceapi.HBAKey])
 }
 
 func ready(o Observation, p Plan, blocked trouble, found bool) metav1.Condition {

@@ -27,7 +27,7 @@ func troubleOf(i Instance, now time.Time) trouble {
 	switch {
 	case i.volumeIsLeaving():
 		return trouble{v1.ReasonVolumePending, "its volume is being deleted"}
-	case i.Pod == nil && i.Volume != nil && i.Volume.Status.Phase == corev1.ClaimLost:
+	case i.Pod == nil && slices.ContainsFunc(i.claims(), func(c *corev1.PersistentVolumeClaim) bool { return c.Status.Phase == corev1.ClaimLost }):
 		return trouble{v1.ReasonVolumePending, "its volume was lost: the PersistentVolume behind it is gone"}
 	case i.Pod == nil:
 		return trouble{"", "its pod is not there yet"}
@@ -81,10 +81,10 @@ func agentTrouble(i Instance, now time.Time) trouble {
 	}
 	switch s := i.State; s.Phase {
 	case instanceapi.PhaseFailed:
-		return trouble{failureReason(s), s.Message}
+		return failureOf(i)
 	case instanceapi.PhaseRunning:
-		if isFull(s) {
-			return trouble{v1.ReasonDiskFull, "its volume is full; make spec.storage.size larger" + orNothing("; ", s.Message)}
+		if full := i.fullVolume(); full != nil {
+			return trouble{v1.ReasonDiskFull, fmt.Sprintf("volume %s is full: raise %s", full.Name, sizeField(full)) + orNothing("; ", s.Message)}
 		}
 		if s.Message != "" {
 			return trouble{"", s.Message}
@@ -122,9 +122,6 @@ func lastEnd(pod *corev1.Pod) string {
 	return ""
 }
 
-// isFull says whether the instance's volume has no room.
-func isFull(s *instanceapi.State) bool { return s.VolumeSize > 0 && s.VolumeFree < s.VolumeSize/100 }
-
 func orNothing(before, text string) string {
 	if text == "" {
 		return ""
@@ -132,12 +129,14 @@ func orNothing(before, text string) string {
 	return before + text
 }
 
-func failureReason(s *instanceapi.State) string {
-	switch {
-	case isFull(s):
-		return v1.ReasonDiskFull
+// failureOf is why the agent's last try failed; where a volume is full, with the
+// way out.
+func failureOf(i Instance) trouble {
+	switch s, full := i.State, i.fullVolume(); {
+	case full != nil:
+		return trouble{v1.ReasonDiskFull, fmt.Sprintf("%s; volume %s is full: raise %s", s.Message, full.Name, sizeField(full))}
 	case !s.HasData && s.SystemID == "" && s.Term == 0:
-		return v1.ReasonBootstrapFailed
+		return trouble{v1.ReasonBootstrapFailed, s.Message}
 	}
-	return v1.ReasonInstanceFailed
+	return trouble{v1.ReasonInstanceFailed, i.State.Message}
 }

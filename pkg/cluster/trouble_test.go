@@ -25,6 +25,7 @@ func TestTroubleOfAnInstance(t *testing.T) {
 	says := func(phase instanceapi.Phase, message string, free uint64) *instanceapi.State {
 		return &instanceapi.State{Phase: phase, Message: message, VolumeSize: 1 << 30, VolumeFree: free}
 	}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "shop-2"}}
 	cases := []struct {
 		why  string
 		i    Instance
@@ -38,10 +39,10 @@ func TestTroubleOfAnInstance(t *testing.T) {
 			trouble{"", "its containers are starting; the one before has ended: Completed, exit code 0"}},
 		{"it starts for the first time", Instance{Pod: pod(running, nil)}, trouble{"", "its containers are starting"}},
 		{"C-19: it was killed some time ago, and answers", Instance{Pod: pod(running, oom), State: says(instanceapi.PhaseStarting, "", 1<<29)}, trouble{"", "starting"}},
-		{"C-09: a replica whose server runs has no room for WAL", Instance{Pod: pod(running, nil), State: says(instanceapi.PhaseRunning, "", 1<<10)},
-			trouble{v1.ReasonDiskFull, "its volume is full; make spec.storage.size larger"}},
-		{"C-09: the server has something to say", Instance{Pod: pod(running, nil), State: says(instanceapi.PhaseRunning, "it waits", 1<<10)},
-			trouble{v1.ReasonDiskFull, "its volume is full; make spec.storage.size larger; it waits"}},
+		{"C-09: a replica whose server runs has no room for WAL", Instance{Pod: pod(running, nil), Volume: claim, State: says(instanceapi.PhaseRunning, "", 1<<10)},
+			trouble{v1.ReasonDiskFull, "volume shop-2 is full: raise spec.storage.size"}},
+		{"C-09: the server has something to say", Instance{Pod: pod(running, nil), Volume: claim, State: says(instanceapi.PhaseRunning, "it waits", 1<<10)},
+			trouble{v1.ReasonDiskFull, "volume shop-2 is full: raise spec.storage.size; it waits"}},
 		{"a replica that does not stream", Instance{Pod: pod(running, nil), State: says(instanceapi.PhaseRunning, "", 1<<29)}, trouble{"", "its server runs and is not ready yet"}},
 	}
 	for _, c := range cases {

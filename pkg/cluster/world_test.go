@@ -90,6 +90,9 @@ type volumeData struct {
 	// configuration that a server on it has last started with.
 	demand int
 	good   serverConfig
+	// wal is the UID of the claim of the WAL volume that its WAL is on; empty: the
+	// data volume has it.
+	wal types.UID
 }
 
 // serverConfig is as much of a configuration as matters for restarts.
@@ -357,7 +360,7 @@ func (w *world) kubernetes() {
 	for _, name := range slices.Sorted(maps.Keys(w.objects["PersistentVolumeClaim"])) {
 		volume := w.volume(name)
 		switch {
-		case volume.DeletionTimestamp != nil && (w.pod(name) == nil || w.pod(name).Spec.NodeName == ""):
+		case volume.DeletionTimestamp != nil && !w.isMounted(name):
 			delete(w.objects["PersistentVolumeClaim"], name)
 			delete(w.data, volume.UID)
 		case volume.Status.Phase == corev1.ClaimBound && volume.Status.Capacity.Storage().Cmp(*volume.Spec.Resources.Requests.Storage()) < 0:
@@ -368,8 +371,40 @@ func (w *world) kubernetes() {
 	}
 }
 
+// volumesOf are the claims that a pod uses, by name; nil where there is none.
+func (w *world) volumesOf(pod *corev1.Pod) map[string]*corev1.PersistentVolumeClaim {
+	claims := map[string]*corev1.PersistentVolumeClaim{}
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			claims[v.PersistentVolumeClaim.ClaimName] = w.volume(v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return claims
+}
+
+// unusable is one of the claims that a pod uses and that is missing or leaving;
+// empty: none.
+func (w *world) unusable(pod *corev1.Pod) string {
+	claims := w.volumesOf(pod)
+	for _, name := range slices.Sorted(maps.Keys(claims)) {
+		if claim := claims[name]; claim == nil || claim.DeletionTimestamp != nil {
+			return name
+		}
+	}
+	return ""
+}
+
+func (w *world) isMounted(claim string) bool {
+	for name := range w.objects["Pod"] {
+		if pod := w.pod(name); pod.Spec.NodeName != "" && specs.UsesVolume(pod, claim) {
+			return true
+		}
+	}
+	return false
+}
+
 func (w *world) stepPod(name string) {
-	pod, volume := w.pod(name), w.volume(name)
+	pod := w.pod(name)
 	switch {
 	case pod.DeletionTimestamp != nil:
 		delete(w.objects["Pod"], name)
@@ -377,9 +412,9 @@ func (w *world) stepPod(name string) {
 		delete(w.servers, pod.UID)
 		delete(w.mounted, pod.UID)
 	case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
-	case pod.Spec.NodeName == "" && (volume == nil || volume.DeletionTimestamp != nil):
-		w.unschedulable(name, fmt.Sprintf("persistentvolumeclaim %q not found", name))
-	case pod.Spec.NodeName == "" && w.lost[volume.UID] != "":
+	case pod.Spec.NodeName == "" && w.unusable(pod) != "":
+		w.unschedulable(name, fmt.Sprintf("persistentvolumeclaim %q not found", w.unusable(pod)))
+	case pod.Spec.NodeName == "" && w.lost[w.volume(name).UID] != "":
 		w.unschedulable(name, "0/3 nodes are available: 3 node(s) didn't match PersistentVolume's node affinity.")
 	case pod.Spec.NodeName == "" && w.full:
 		w.unschedulable(name, "0/3 nodes are available: 3 Insufficient cpu.")
@@ -388,12 +423,14 @@ func (w *world) stepPod(name string) {
 			p.Spec.NodeName = "node-" + name[len(name)-1:]
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
 		})
-		change(w, name, func(v *corev1.PersistentVolumeClaim) {
-			v.Status.Phase = corev1.ClaimBound
-			v.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: *v.Spec.Resources.Requests.Storage()}
-		})
+		for claim := range w.volumesOf(pod) {
+			change(w, claim, func(v *corev1.PersistentVolumeClaim) {
+				v.Status.Phase = corev1.ClaimBound
+				v.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: *v.Spec.Resources.Requests.Storage()}
+			})
+		}
 	case pod.Status.Phase == corev1.PodPending:
-		if volume != nil && volume.DeletionTimestamp == nil && isUsable(w.tlsSecret(name)) {
+		if w.unusable(pod) == "" && isUsable(w.tlsSecret(name)) {
 			w.mounted[pod.UID] = w.tlsSecret(name)
 			change(w, name, func(p *corev1.Pod) {
 				p.Status.Phase = corev1.PodRunning
@@ -460,6 +497,13 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 	}
 	record, holder := Observation{Lease: lease}.record()
 	data := w.data[volume.UID]
+	if data != nil && !w.hasWAL(pod, data) {
+		if record.IsEmpty() || holder.Instance == pod.Name || !w.primaryAnswers(holder) || !specs.UsesVolume(pod, specs.WALVolumeName(pod.Name)) {
+			s.DataID, s.SystemID, s.Phase, s.Message = data.dataID, data.systemID, instanceapi.PhaseFailed, "its WAL volume is empty"
+			return s
+		}
+		data = nil
+	}
 	switch {
 	case data != nil:
 	case record.IsEmpty() && config.SystemID == "" && config.Bootstrap.Instance == pod.Name:
@@ -600,9 +644,24 @@ func (w *world) restartsInPlace(holder election.Holder) bool {
 // fill puts new data on a volume.
 func (w *world) fill(volume *corev1.PersistentVolumeClaim, data volumeData) *volumeData {
 	w.serial++
-	data.dataID = fmt.Sprint("data-", w.serial)
+	data.dataID, data.wal = fmt.Sprint("data-", w.serial), ""
 	w.data[volume.UID] = &data
+	w.hasWAL(w.pod(volume.Name), &data)
 	return &data
+}
+
+// hasWAL says whether the pod finds the WAL of its data. A pod that has got a WAL
+// volume since moves it there.
+func (w *world) hasWAL(pod *corev1.Pod, data *volumeData) bool {
+	name := specs.WALVolumeName(pod.Name)
+	claim := w.volume(name)
+	if claim == nil || !specs.UsesVolume(pod, name) {
+		return data.wal == ""
+	}
+	if data.wal == "" {
+		data.wal = claim.UID
+	}
+	return data.wal == claim.UID
 }
 
 // crown gives the Lease to a pod whose volume holds data.

@@ -117,6 +117,7 @@ type Agent struct {
 	// prepared is true once the volume is locked and known.
 	prepared bool
 	data     dataKind
+	wal      walKind
 	identity identity
 	systemID string
 	// segmentSize is that of WAL files, in bytes.
@@ -194,7 +195,7 @@ func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*A
 	}
 	a := &Agent{
 		options: o, log: log, serverLog: serverLog, kube: kube,
-		volume:      volume{mount: o.Mount, major: o.Major},
+		volume:      volume{mount: o.Mount, major: o.Major, walMount: o.WALMount},
 		credentials: &credentials{options: o},
 		children:    &pgrun.Children{},
 		wake:        make(chan struct{}, 1),

@@ -284,7 +284,7 @@ func TestUnfinishedInitdbIsMadeAnew(t *testing.T) {
 	w := newWorld(t)
 	o := w.options("shop-1", "127.0.0.11")
 	v := volume{mount: o.Mount, major: o.Major}
-	must(t, v.begin(byInitdb))
+	v.mustBegin(t, byInitdb)
 	must(t, os.WriteFile(v.inside("PG_VERSION"), []byte("15\n"), 0o600))
 	w.startWith(o).waitFor("ready", isReady)
 }

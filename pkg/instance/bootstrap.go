@@ -34,11 +34,12 @@ func (a *Agent) makeDatabase(ctx context.Context, config instanceapi.Config) err
 	if err := killHolders(ctx, a.lock); err != nil {
 		return err
 	}
-	if err := a.volume.begin(byInitdb); err != nil {
+	wal, err := a.volume.begin(byInitdb)
+	if err != nil {
 		return err
 	}
 	if err := a.programs.Initdb(ctx, pgrun.InitdbOptions{
-		Data: a.volume.data(), Major: a.options.Major, Encoding: config.Bootstrap.Encoding,
+		Data: a.volume.data(), WAL: wal, Major: a.options.Major, Encoding: config.Bootstrap.Encoding,
 		Locale: config.Bootstrap.Locale, Checksums: config.Bootstrap.DataChecksums,
 	}); err != nil {
 		return err
@@ -46,7 +47,7 @@ func (a *Agent) makeDatabase(ctx context.Context, config instanceapi.Config) err
 	// What initdb wrote reaches the disk while the server already works; what
 	// the server writes, it syncs itself.
 	synced := make(chan error, 1)
-	go func() { synced <- syncVolume(a.volume.data()) }()
+	go func() { synced <- a.volume.sync() }()
 	if err := a.startClosed(ctx); err != nil {
 		return errors.Join(err, <-synced)
 	}
@@ -98,11 +99,12 @@ func (a *Agent) fillDatabase(ctx context.Context, b instanceapi.Bootstrap, app l
 	return runInitSQL(ctx, server, b.SQL)
 }
 
-// baseBackup is how this instance copies up. Its name is none that a primary
-// would ever wait for.
-func (a *Agent) baseBackup(up upstream) pgrun.BaseBackupOptions {
+// baseBackup is how this instance copies up, with the WAL in a directory of its
+// own if one is given. Its name is none that a primary would ever wait for.
+func (a *Agent) baseBackup(up upstream, wal string) pgrun.BaseBackupOptions {
 	return pgrun.BaseBackupOptions{
 		Data:     a.volume.data(),
+		WAL:      wal,
 		ConnInfo: conninfo(a.options, up, a.options.Instance+"-clone", ""),
 		Slot:     postgres.SlotName(a.options.Instance),
 	}

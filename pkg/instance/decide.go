@@ -20,10 +20,11 @@ type situation struct {
 	Target election.Target
 
 	Data     dataKind
+	WAL      walKind
 	Identity identity
 	SystemID string
 	// DataPath and OtherData are for messages; OtherData is a data directory
-	// elsewhere on the volume.
+	// elsewhere on the volume, or WAL of other data on the WAL volume.
 	DataPath, OtherData string
 	Memory              reignMemory
 }
@@ -71,6 +72,8 @@ func decide(s situation) decision {
 		return decideBlind(s)
 	case s.Data == dataComplete:
 		return decideWithData(s)
+	case s.Data == dataWithoutWAL:
+		return decideWithoutWAL(s)
 	}
 	return decideWithoutData(s)
 }
@@ -94,11 +97,9 @@ func follow(holder string, r election.Record) decision {
 
 func decideWithData(s situation) decision {
 	record, holder := s.Lease.Record, s.Lease.Holder.Instance
-	if want := s.wantedSystem(); want != "" && want != s.SystemID {
-		return refuse("the volume holds another database (system %s in %s) than this cluster's (%s); it is left alone: "+
-			"give the instance another volume, or move that directory away", s.SystemID, s.DataPath, want)
+	if s.isOfAnotherSystem() {
+		return s.refuseAnotherSystem()
 	}
-	reclone := s.Config.Config.Reclone
 	switch {
 	case record.IsEmpty():
 		if ok, why := s.founds(); !ok {
@@ -107,7 +108,7 @@ func decideWithData(s situation) decision {
 		return wait("claiming the Lease")
 	case record.SystemID != "" && record.SystemID != s.SystemID:
 		return refuse("the Lease speaks of another database (system %s) than the volume holds (%s)", record.SystemID, s.SystemID)
-	case reclone != nil && reclone.Instance == s.Me && reclone.DataID == s.Identity.ID && record.HolderDataID != s.Identity.ID:
+	case s.isToClone() && record.HolderDataID != s.Identity.ID:
 		return decision{Move: moveReclone, Why: "a user asks for it"}
 	case holder == s.Me && record.HolderDataID != s.Identity.ID:
 		return s.decideLost(record, "the Lease speaks of other data than this volume holds")
@@ -119,6 +120,53 @@ func decideWithData(s situation) decision {
 		return decision{Move: moveFollow, Upstream: up, Why: s.Target.Why}
 	}
 	return wait("%s", s.Target.Why)
+}
+
+func (s situation) isOfAnotherSystem() bool {
+	want := s.wantedSystem()
+	return want != "" && want != s.SystemID
+}
+
+func (s situation) refuseAnotherSystem() decision {
+	return refuse("the volume holds another database (system %s in %s) than this cluster's (%s); it is left alone: "+
+		"give the instance another volume, or move that directory away", s.SystemID, s.DataPath, s.wantedSystem())
+}
+
+// isToClone says whether a user wants the present data to be thrown away. What is
+// to be cloned on new volumes is no business of this pod's, which is to go.
+func (s situation) isToClone() bool {
+	r := s.Config.Config.Reclone
+	return r != nil && !r.NewVolumes && r.Instance == s.Me && r.DataID == s.Identity.ID
+}
+
+// decideWithoutWAL is for data whose WAL was on a WAL volume that is not there.
+// Nobody starts a server on it. A replica whose WAL volume is a new one is cloned
+// again; where the WAL volume holds something else, people have to look.
+func decideWithoutWAL(s situation) decision {
+	record, holder := s.Lease.Record, s.Lease.Holder.Instance
+	what := map[walKind]string{
+		walMissing:   "its WAL volume is empty, and the WAL of its data was on another",
+		walForeign:   "its WAL volume does not belong to its data: it holds other WAL",
+		walUnmounted: "the WAL of its data is on a WAL volume, which this pod does not have: put spec.storage.wal back",
+	}[s.WAL]
+	switch {
+	case s.isOfAnotherSystem():
+		return s.refuseAnotherSystem()
+	case record.IsEmpty():
+		return refuse("%s; give the WAL volume back that belongs to %s", what, s.DataPath)
+	case holder == s.Me:
+		return s.decideLost(record, what)
+	case holder == "":
+		return wait("%s; waiting for a primary to clone: nobody holds the Lease", what)
+	case s.isToClone():
+		return decision{Move: moveReclone, Why: "a user asks for it"}
+	case s.WAL == walMissing:
+		return decision{Move: moveReclone, Why: what}
+	case s.WAL == walUnmounted:
+		return refuse("%s", what)
+	}
+	return refuse("%s; give the WAL volume back that belongs to %s, or let the instance copy the primary anew (pgop.dev/reclone=%s)",
+		what, s.DataPath, s.Me)
 }
 
 // decideLost is for the instance that reigned last and has lost its data.
@@ -166,7 +214,7 @@ func decideInitdb(s situation) decision {
 	case s.Data == dataForeign || s.Data == dataDamaged:
 		taken = s.DataPath + " is not empty, and not of this cluster's making"
 	case s.OtherData != "":
-		taken = s.OtherData + " holds a data directory"
+		taken = s.OtherData + " holds data"
 	case !s.Memory.Record.IsEmpty():
 		taken = fmt.Sprintf("it remembers a reign of %s, whose data is gone", s.Memory.Holder)
 	}

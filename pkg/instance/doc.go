@@ -29,5 +29,7 @@
 //  4. A vote leaves this instance only after its term is on the volume, its WAL
 //     receiver is gone, and its WAL was measured after that.
 //  5. Data is deleted only where the marker says that it was being written and
-//     never served; everything else is moved aside or left alone.
+//     never served; everything else is moved aside or left alone. So it is with
+//     directories of WAL on a WAL volume, which go with the data that links to
+//     them and stay otherwise.
 package instance

@@ -179,7 +179,7 @@ func TestReleasedLeaseNamesNobody(t *testing.T) {
 // An interrupted rewind leaves data that nobody believes in, and that is kept.
 func TestHalfRewoundDataIsKeptAside(t *testing.T) {
 	v := newVolume(t)
-	must(t, v.begin(byClone))
+	v.mustBegin(t, byClone)
 	v.fill(t)
 	_, err := v.finish(byClone)
 	must(t, err)
@@ -193,7 +193,7 @@ func TestHalfRewoundDataIsKeptAside(t *testing.T) {
 		t.Errorf("got %s; aside: %v", kind, exists(path))
 	}
 	// Only one is kept: they take room.
-	must(t, v.begin(byClone))
+	v.mustBegin(t, byClone)
 	v.fill(t)
 	_, err = v.finish(byClone)
 	must(t, err)

@@ -21,17 +21,29 @@ func three(t *testing.T, ha instanceapi.HA) (*world, map[string]*testPod) {
 func threeWith(t *testing.T, ha instanceapi.HA, change func(*world)) (*world, map[string]*testPod) {
 	t.Helper()
 	w := newWorld(t)
-	w.apply(func() { w.config.Members, w.config.HA = []string{"shop-1", "shop-2", "shop-3"}, ha; change(w) })
+	return w, w.three(ha, change)
+}
+
+// three starts a cluster of three with these changes of the configuration and
+// waits until each replica can take over.
+func (w *world) three(ha instanceapi.HA, changes ...func(*world)) map[string]*testPod {
+	w.Helper()
+	w.apply(func() {
+		w.config.Members, w.config.HA = []string{"shop-1", "shop-2", "shop-3"}, ha
+		for _, change := range changes {
+			change(w)
+		}
+	})
 	pods := map[string]*testPod{}
 	for i := 1; i <= 3; i++ {
 		name := fmt.Sprintf("shop-%d", i)
-		pods[name] = w.start(name, fmt.Sprintf("127.0.%d.%d", len(t.Name()), 10+i))
+		pods[name] = w.start(name, fmt.Sprintf("127.0.%d.%d", len(w.Name()), 10+i))
 	}
 	for _, p := range pods {
 		p.waitFor("ready", isReady)
 	}
 	w.awaitMembers(2)
-	return w, pods
+	return pods
 }
 
 func (w *world) record() (election.Record, string) {

@@ -107,10 +107,10 @@ func (a *Agent) giveWay(ctx context.Context, why string) error {
 	return nil
 }
 
-// findRoom is a member that has room on its volume while this primary's has none
-// for another segment of WAL; empty: there is no need, or no such member.
+// findRoom is a member that has room on its volumes while one of this primary's
+// has none for another segment of WAL; empty: there is no need, or no such member.
 func (a *Agent) findRoom(ctx context.Context) string {
-	_, free, err := volumeSize(a.options.Mount)
+	free, err := a.volume.leastFree()
 	if err != nil || free >= a.segmentSize {
 		return ""
 	}
@@ -150,7 +150,7 @@ func (a *Agent) whyGiveWay(now running) string {
 			answered = a.upSince // it is asked in a moment
 		}
 		if a.roomier != "" {
-			return fmt.Sprintf("its volume is full, and that of %s has room", a.roomier)
+			return fmt.Sprintf("a volume of it is full, and %s has room", a.roomier)
 		}
 		if silent := time.Since(answered); silent > unresponsive {
 			return fmt.Sprintf("the server has answered no new connection for %s", silent.Round(time.Second))

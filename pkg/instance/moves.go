@@ -30,7 +30,13 @@ func (a *Agent) prepare(ctx context.Context) error {
 	if err := a.takeLock(ctx); err != nil {
 		return err
 	}
+	if err := a.volume.settleWAL(); err != nil {
+		return err
+	}
 	if err := a.inspect(ctx); err != nil {
+		return err
+	}
+	if err := a.useWALVolume(ctx); err != nil {
 		return err
 	}
 	memory, err := a.volume.readReign()
@@ -44,6 +50,23 @@ func (a *Agent) prepare(ctx context.Context) error {
 	}
 	a.status.update(func(s *instanceapi.State) { s.Sealed = a.sealed })
 	a.prepared = true
+	return nil
+}
+
+// useWALVolume moves the WAL of complete data to the WAL volume, if the pod has
+// got one since.
+func (a *Agent) useWALVolume(ctx context.Context) error {
+	if a.data != dataComplete || !a.volume.needsWALMoved() {
+		return nil
+	}
+	a.status.enter(instanceapi.PhaseStarting, "moving pg_wal to the WAL volume")
+	if err := killHolders(ctx, a.lock); err != nil {
+		return err
+	}
+	if err := a.volume.moveWAL(ctx); err != nil {
+		return fmt.Errorf("move pg_wal to the WAL volume: %w", err)
+	}
+	a.log.Info("moved pg_wal to the WAL volume")
 	return nil
 }
 
@@ -74,13 +97,16 @@ func (a *Agent) inspect(ctx context.Context) error {
 		return err
 	}
 	a.data, a.identity, a.systemID = kind, id, ""
-	if kind == dataComplete || kind == dataForeign {
+	if a.wal, err = a.volume.lookAtWAL(); err != nil {
+		return err
+	}
+	if kind == dataComplete || kind == dataForeign || kind == dataWithoutWAL {
 		control, err := a.programs.ControlData(ctx, a.volume.data())
 		if err == nil {
 			a.systemID, a.segmentSize = control.SystemID, control.SegmentSize
 			a.position = position{Timeline: control.Timeline, End: control.CheckpointLSN}
 		}
-		if err != nil && kind == dataComplete {
+		if err != nil && kind != dataForeign {
 			a.log.WithError(err).Error("the data directory has no control file that can be read")
 			a.data = dataDamaged
 		}
@@ -121,19 +147,20 @@ func (a *Agent) clone(ctx context.Context, up upstream) error {
 }
 
 func (a *Agent) copyFrom(ctx context.Context, up upstream) error {
-	if err := a.volume.begin(byClone); err != nil {
+	wal, err := a.volume.begin(byClone)
+	if err != nil {
 		return err
 	}
-	if err := a.programs.BaseBackup(ctx, a.baseBackup(up)); err != nil {
+	if err := a.programs.BaseBackup(ctx, a.baseBackup(up, wal)); err != nil {
 		return err
 	}
 	if err := writeFile(a.volume.standby(), "", 0o600); err != nil {
 		return err
 	}
-	if err := syncVolume(a.volume.data()); err != nil {
+	if err := a.volume.sync(); err != nil {
 		return err
 	}
-	_, err := a.volume.finish(byClone)
+	_, err = a.volume.finish(byClone)
 	return err
 }
 

@@ -252,3 +252,14 @@ func volumeSize(path string) (size, free uint64, err error) {
 	}
 	return fs.Blocks * uint64(fs.Bsize), fs.Bavail * uint64(fs.Bsize), nil
 }
+
+// leastFree is what is free, in bytes, on the fuller of the data volume and the
+// WAL volume. Without room on either a primary can't work.
+func (v volume) leastFree() (uint64, error) {
+	_, free, err := volumeSize(v.mount)
+	if err != nil || v.walMount == "" {
+		return free, err
+	}
+	_, wal, err := volumeSize(v.walMount)
+	return min(free, wal), err
+}

@@ -28,6 +28,8 @@ type Options struct {
 	Major int
 	// Mount is where the data volume is mounted.
 	Mount string
+	// WALMount is where the WAL volume is mounted; empty: there is none.
+	WALMount string
 	// RunDir holds the server's socket and the agent's own transient files.
 	RunDir string
 	// SecretsDir holds app/ with username and password.

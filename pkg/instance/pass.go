@@ -43,7 +43,7 @@ func (a *Agent) situation(target election.Target) situation {
 	return situation{
 		Me: a.options.Instance, Config: a.view.knownConfig(), Lease: a.view.knownLease(),
 		APIAway: time.Since(a.started) > apiPatience, Target: target,
-		Data: a.data, Identity: a.identity, SystemID: a.systemID, DataPath: a.volume.data(), OtherData: a.other, Memory: a.memory,
+		Data: a.data, WAL: a.wal, Identity: a.identity, SystemID: a.systemID, DataPath: a.volume.data(), OtherData: a.other, Memory: a.memory,
 	}
 }
 

@@ -66,7 +66,10 @@ func answerJSON(w http.ResponseWriter, answer any) {
 func (a *Agent) peer(ctx context.Context) instanceapi.Peer {
 	state := a.State(ctx)
 	peer := instanceapi.Peer{Instance: state.Instance, Role: state.Role, Term: a.view.knownLease().Record.Term,
-		Sealed: state.Sealed, DataID: state.DataID, VolumeFree: state.VolumeFree}
+		Sealed: state.Sealed, DataID: state.DataID}
+	if free, err := a.volume.leastFree(); err == nil { // else it is not known
+		peer.VolumeFree = free
+	}
 	if state.Role != instanceapi.RolePrimary {
 		for _, text := range []string{state.ReceivedLSN, state.ReplayedLSN} {
 			if at, err := postgres.ParseLSN(text); err == nil {

@@ -145,7 +145,7 @@ func (a *Agent) rewindData(ctx context.Context, up upstream) error {
 	if err := writeFile(a.volume.standby(), "", 0o600); err != nil {
 		return err
 	}
-	if err := syncVolume(a.volume.data()); err != nil {
+	if err := a.volume.sync(); err != nil {
 		return err
 	}
 	_, err := a.volume.finish(byRewind)

@@ -21,7 +21,16 @@ import (
 // public.kept. Extra runs on shop-1 after public.lost was written.
 func diverged(t *testing.T, extra func(former *testPod)) (w *world, pods map[string]*testPod, primary *testPod) {
 	t.Helper()
-	w, pods = three(t, instanceapi.HA{MaxLag: 1 << 30})
+	w = newWorld(t)
+	pods, primary = w.diverge(extra)
+	return w, pods, primary
+}
+
+// diverge is diverged in a world of three.
+func (w *world) diverge(extra func(former *testPod)) (pods map[string]*testPod, primary *testPod) {
+	w.Helper()
+	t := w.T
+	pods = w.three(instanceapi.HA{MaxLag: 1 << 30})
 	former := pods["shop-1"]
 	var receivers []int
 	for _, name := range []string{"shop-2", "shop-3"} {
@@ -38,7 +47,7 @@ func diverged(t *testing.T, extra func(former *testPod)) (w *world, pods map[str
 	}
 	primary = w.awaitPrimary(pods, "shop-1")
 	must(t, primary.sql.Exec(t.Context(), "CREATE TABLE public.kept AS SELECT 43 AS i"))
-	return w, pods, primary
+	return pods, primary
 }
 
 // wantRejoined waits until the instance streams other data than it had, and wants

@@ -97,6 +97,12 @@ func (a *Agent) State(ctx context.Context) instanceapi.State {
 	if err == nil { // else they are not known
 		state.VolumeSize, state.VolumeFree = size, free
 	}
+	if a.options.WALMount == "" {
+		return state
+	}
+	if size, free, err := volumeSize(a.options.WALMount); err == nil {
+		state.WALVolumeSize, state.WALVolumeFree = size, free
+	}
 	return state
 }
 

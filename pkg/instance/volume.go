@@ -16,10 +16,14 @@ import (
 	"github.com/pgop/postgres-operator/pkg/election"
 )
 
-// volume is the data volume as laid out for one major version.
+// volume is the data volume as laid out for one major version, and the WAL volume
+// that belongs to it.
 type volume struct {
 	mount string
 	major int
+	// walMount is where the WAL volume is mounted; empty: there is none, and WAL
+	// lies in the data directory.
+	walMount string
 }
 
 func (v volume) lockFile() string       { return filepath.Join(v.mount, "lock") }
@@ -53,6 +57,8 @@ const (
 	dataUnfinished dataKind = "unfinished"
 	// dataComplete has a data id and a control file.
 	dataComplete dataKind = "complete"
+	// dataWithoutWAL is complete, but for the WAL, which was on a WAL volume.
+	dataWithoutWAL dataKind = "without its WAL"
 	// dataDamaged has a data id, but no control file that can be read.
 	dataDamaged dataKind = "damaged"
 	// dataForeign is something that this agent did not make.
@@ -93,7 +99,11 @@ func (v volume) lookAtData() (dataKind, identity, error) {
 	case !exists(v.inside("PG_VERSION")) || !exists(v.inside("global/pg_control")):
 		return dataDamaged, id, nil
 	}
-	return dataComplete, id, nil
+	wal, err := v.lookAtWAL()
+	if err == nil && !wal.isWhole() {
+		return dataWithoutWAL, id, nil
+	}
+	return dataComplete, id, err
 }
 
 func (v volume) readIdentity() (identity, error) {
@@ -101,36 +111,49 @@ func (v volume) readIdentity() (identity, error) {
 	return id, readJSON(v.idFile(), &id)
 }
 
-// begin readies the place of the data directory for initdb or a clone. What an
+// begin readies the place of the data directory for initdb or a clone, and returns
+// the directory for its WAL; empty: that lies in the data directory. What an
 // unfinished one left there is deleted; anything else there is an error.
 //
 // The data id goes first and the marker comes second: a crash at any point
 // leaves either the old data with its id, or data of which nobody believes
 // that it is complete.
-func (v volume) begin(by origin) error {
+func (v volume) begin(by origin) (wal string, err error) {
 	kind, _, err := v.lookAtData()
 	if err != nil {
-		return err
+		return "", err
 	}
 	if kind != dataNone && kind != dataUnfinished {
-		return fmt.Errorf("make data directory %s: the place is taken (%s)", v.data(), kind)
+		return "", fmt.Errorf("make data directory %s: the place is taken (%s)", v.data(), kind)
 	}
 	if err := os.MkdirAll(v.dir(), 0o700); err != nil {
-		return fmt.Errorf("make directory of version %d: %w", v.major, err)
+		return "", fmt.Errorf("make directory of version %d: %w", v.major, err)
 	}
 	if err := removeFile(v.idFile()); err != nil {
-		return err
+		return "", err
 	}
 	if err := writeFile(v.marker(), string(by)+"\n", 0o600); err != nil {
-		return err
+		return "", err
 	}
-	if err := os.RemoveAll(v.data()); err != nil {
-		return fmt.Errorf("remove unfinished data directory: %w", err)
+	if err := errors.Join(v.removeData(v.data()), v.sweepWAL()); err != nil {
+		return "", err
 	}
 	if err := os.Mkdir(v.data(), 0o700); err != nil {
-		return fmt.Errorf("make data directory: %w", err)
+		return "", fmt.Errorf("make data directory: %w", err)
 	}
-	return syncDir(v.dir())
+	if err := syncDir(v.dir()); err != nil {
+		return "", err
+	}
+	return v.newWAL()
+}
+
+// sync makes the data directory last, with its WAL.
+func (v volume) sync() error {
+	err := syncVolume(v.data())
+	if target, linkErr := walLink(v.data()); target != "" || linkErr != nil {
+		err = errors.Join(err, linkErr, syncVolume(v.pgWAL()))
+	}
+	return err
 }
 
 // finish says that the data directory is complete. All of it must be on disk.
@@ -143,7 +166,7 @@ func (v volume) finish(by origin) (identity, error) {
 	if err := writeJSON(v.idFile(), id); err != nil {
 		return identity{}, err
 	}
-	return id, removeFile(v.marker())
+	return id, errors.Join(v.finishWAL(), removeFile(v.marker()))
 }
 
 // beginRewind says that the data directory is being rewound, and is not to be
@@ -163,7 +186,7 @@ func (v volume) isHalfRewound() bool {
 }
 
 // giveUp moves the data directory aside, to be cloned again, and returns its
-// new path. One that was given up before makes room for it.
+// new path. One that was given up before makes room for it. Its WAL stays with it.
 func (v volume) giveUp(now time.Time) (string, error) {
 	if err := removeFile(v.idFile()); err != nil {
 		return "", err
@@ -173,8 +196,8 @@ func (v volume) giveUp(now time.Time) (string, error) {
 		return "", fmt.Errorf("look for former data: %w", err)
 	}
 	for _, path := range former {
-		if err := os.RemoveAll(path); err != nil {
-			return "", fmt.Errorf("remove former data: %w", err)
+		if err := v.removeData(path); err != nil {
+			return "", err
 		}
 	}
 	path := v.data() + ".former-" + now.UTC().Format("20060102T150405Z")
@@ -199,8 +222,8 @@ func (v volume) wipeUnfinished() error {
 	if err != nil || kind != dataUnfinished {
 		return err
 	}
-	if err := os.RemoveAll(v.data()); err != nil {
-		return fmt.Errorf("remove unfinished data directory: %w", err)
+	if err := errors.Join(v.removeData(v.data()), v.sweepWAL()); err != nil {
+		return err
 	}
 	return removeFile(v.marker())
 }
@@ -219,7 +242,8 @@ func (v volume) moveAside(now time.Time) (string, error) {
 }
 
 // otherData is the path of a data directory elsewhere on the volume, such as
-// another major version's or another program's; empty: there is none.
+// another major version's or another program's, or that of WAL to which no data on
+// the volume links; empty: there is none.
 func (v volume) otherData() (string, error) {
 	for _, pattern := range []string{"PG_VERSION", "*/PG_VERSION", "*/*/PG_VERSION"} {
 		paths, err := filepath.Glob(filepath.Join(v.mount, pattern))
@@ -232,7 +256,7 @@ func (v volume) otherData() (string, error) {
 			}
 		}
 	}
-	return "", nil
+	return v.otherWAL()
 }
 
 func (v volume) readReign() (reignMemory, error) {

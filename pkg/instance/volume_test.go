@@ -24,6 +24,14 @@ func (v volume) kind(t *testing.T) dataKind {
 	return kind
 }
 
+// mustBegin is begin; it returns the directory for the WAL.
+func (v volume) mustBegin(t *testing.T, by origin) string {
+	t.Helper()
+	wal, err := v.begin(by)
+	must(t, err)
+	return wal
+}
+
 // fill makes data look like a data directory.
 func (v volume) fill(t *testing.T) {
 	t.Helper()
@@ -37,7 +45,7 @@ func TestDataIsCompleteOnlyWhenFinished(t *testing.T) {
 	if got := v.kind(t); got != dataNone {
 		t.Errorf("an empty volume is %s", got)
 	}
-	must(t, v.begin(byInitdb))
+	v.mustBegin(t, byInitdb)
 	v.fill(t)
 	if got := v.kind(t); got != dataUnfinished {
 		t.Errorf("data being written is %s", got)
@@ -47,7 +55,7 @@ func TestDataIsCompleteOnlyWhenFinished(t *testing.T) {
 	if got := v.kind(t); got != dataComplete {
 		t.Errorf("finished data is %s", got)
 	}
-	if err := v.begin(byClone); err == nil {
+	if _, err := v.begin(byClone); err == nil {
 		t.Fatal("complete data was about to be overwritten")
 	}
 	must(t, v.wipeUnfinished())
@@ -55,7 +63,7 @@ func TestDataIsCompleteOnlyWhenFinished(t *testing.T) {
 		t.Errorf("wiping the unfinished left complete data %s", got)
 	}
 	must(t, os.RemoveAll(v.data()))
-	must(t, v.begin(byClone))
+	v.mustBegin(t, byClone)
 	v.fill(t)
 	second, err := v.finish(byClone)
 	must(t, err)
@@ -68,7 +76,7 @@ func TestDataIsCompleteOnlyWhenFinished(t *testing.T) {
 // complete and is not, or unfinished and is.
 func TestCrashesBetweenSteps(t *testing.T) {
 	v := newVolume(t)
-	must(t, v.begin(byInitdb))
+	v.mustBegin(t, byInitdb)
 	v.fill(t)
 	_, err := v.finish(byInitdb)
 	must(t, err)

@@ -47,6 +47,8 @@ type world struct {
 	conf    map[string]string
 	hba     []string
 	uids    int
+	// withWAL gives new pods a WAL volume.
+	withWAL bool
 }
 
 // testPod is a pod that runs an agent.
@@ -113,6 +115,10 @@ func (w *world) options(instance, address string) Options {
 		NodeName: "node-1", Major: w.major, Mount: filepath.Join(home, "v"), RunDir: filepath.Join(home, "r"),
 		SecretsDir: w.secrets, TLSDir: filepath.Join(home, "t"), APIListen: fmt.Sprintf("%s:%d", address, w.peerPort), PeerPort: w.peerPort, ProbeListen: address + ":0",
 		StopTimeout: 10 * time.Second, Version: "test", Bin: w.bin, Listen: address, Port: w.port,
+	}
+	if w.withWAL {
+		o.WALMount = filepath.Join(home, "w")
+		must(w.T, os.MkdirAll(o.WALMount, 0o700))
 	}
 	// A pod's own directories are new; the volume stays.
 	must(w.T, os.RemoveAll(o.RunDir))

@@ -82,6 +82,9 @@ type Reclone struct {
 	Instance string `json:"instance"`
 	// DataID is the data that goes; the request is void once there is other.
 	DataID string `json:"dataID"`
+	// NewVolumes is true when the operator replaces the instance's volumes for it:
+	// then the agent that has the old ones does nothing.
+	NewVolumes bool `json:"newVolumes,omitempty"`
 }
 
 // ForcePromote asks a replica to take over although it may lack what was

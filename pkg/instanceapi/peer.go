@@ -44,7 +44,7 @@ type Peer struct {
 	Slots map[string]postgres.LSN `json:"slots,omitempty"`
 	// Received is the end of the WAL that a replica has on disk.
 	Received postgres.LSN `json:"received,omitempty"`
-	// VolumeFree is what is free on the volume, in bytes.
+	// VolumeFree is what is free, in bytes, on the fuller of the instance's volumes.
 	VolumeFree uint64 `json:"volumeFree,omitempty"`
 }
 

@@ -67,7 +67,8 @@ type State struct {
 	// into it; until then HasData says nothing.
 	Inspected bool `json:"inspected"`
 	// HasData is true when the volume holds a complete data directory; DataID
-	// and SystemID identify it.
+	// and SystemID identify it. Data that lacks its WAL has a DataID and is not
+	// complete.
 	HasData  bool   `json:"hasData"`
 	DataID   string `json:"dataID,omitempty"`
 	SystemID string `json:"systemID,omitempty"`
@@ -133,6 +134,10 @@ type State struct {
 	// VolumeSize and VolumeFree are the data volume's, in bytes.
 	VolumeSize uint64 `json:"volumeSize,omitempty"`
 	VolumeFree uint64 `json:"volumeFree,omitempty"`
+	// WALVolumeSize and WALVolumeFree are the WAL volume's, in bytes; 0: there is
+	// none.
+	WALVolumeSize uint64 `json:"walVolumeSize,omitempty"`
+	WALVolumeFree uint64 `json:"walVolumeFree,omitempty"`
 }
 
 // Standby is one row of a primary's pg_stat_replication.

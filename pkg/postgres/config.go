@@ -126,7 +126,8 @@ func isOwned(name string) bool {
 }
 
 // Defaults are the parameters that the operator sets unless the user does, for
-// a data volume of that many bytes: WAL must never fill a small one.
+// a data volume of that many bytes: WAL must never fill a small one. A volume for
+// WAL alone counts as one of twice its size.
 func Defaults(volume int64) map[string]string {
 	const mb = 1 << 20
 	maxWAL := min(max(volume/8/mb, 64), 1024)

@@ -28,9 +28,9 @@ type Configuration struct {
 	Members []string
 	// Initialiser may run initdb; empty: nobody.
 	Initialiser string
-	// VolumeSize is the size, in bytes, that every data volume has; 0: as the
-	// spec asks.
-	VolumeSize int64
+	// WALRoom is the size, in bytes, of the smallest volume that holds WAL beside
+	// data; a WAL volume counts twice. 0: as the spec asks.
+	WALRoom int64
 
 	// Switchover, Reclone and ForcePromote are what was asked for, and
 	// SwitchoverAsked is when the first was.
@@ -64,7 +64,7 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 	if err != nil {
 		return nil, err
 	}
-	all := postgres.Merge(postgres.Defaults(cmp.Or(config.VolumeSize, c.Spec.Storage.Size.Value())), asked)
+	all := postgres.Merge(postgres.Defaults(cmp.Or(config.WALRoom, WALRoom(c.Spec.Storage))), asked)
 	initdb := c.Spec.Bootstrap.Initdb
 	text, err := json.MarshalIndent(instanceapi.Config{
 		Cluster:  c.Name,
@@ -98,6 +98,14 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 	}
 	noteSwitchover(made, config)
 	return made, nil
+}
+
+// WALRoom is Configuration.WALRoom for volumes of the sizes that the spec asks for.
+func WALRoom(s v1.StorageSpec) int64 {
+	if s.WAL != nil {
+		return 2 * s.WAL.Size.Value()
+	}
+	return s.Size.Value()
 }
 
 // noteSwitchover notes on the ConfigMap when the switchover in it was asked for.

@@ -37,6 +37,13 @@ func shop(with ...func(*v1.PostgresCluster)) *v1.PostgresCluster {
 	return v1.WithDefaults(c)
 }
 
+// wal asks for a WAL volume.
+func wal(size, class string) func(*v1.PostgresCluster) {
+	return func(c *v1.PostgresCluster) {
+		c.Spec.Storage.WAL = &v1.WALStorageSpec{Size: resource.MustParse(size), Class: class}
+	}
+}
+
 // full asks for everything that a spec can ask for.
 func full(c *v1.PostgresCluster) {
 	c.Annotations = map[string]string{v1.RestartAnnotation: "2026-11-27"}
@@ -55,6 +62,7 @@ func full(c *v1.PostgresCluster) {
 		MaxLag:              ptr.To(resource.MustParse("64Mi")),
 	}
 	c.Spec.Storage.Class = "fast"
+	wal("4Gi", "faster")(c)
 	c.Spec.Storage.Retain = v1.DeleteVolumes
 	c.Spec.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("500m"), "memory": resource.MustParse("1Gi")}
 	c.Spec.Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("2Gi")}
@@ -126,6 +134,7 @@ func goldenObjects(t *testing.T) map[string]any {
 		"pod-full":             Pod(everything, "shop-2", operatorImage),
 		"volume-retained":      Volume(c, "shop-2"),
 		"volume-deleted":       Volume(everything, "shop-2"),
+		"volume-wal":           WALVolume(everything, "shop-2"),
 		"service-rw":           services[0],
 		"service-ro":           services[1],
 		"service-r":            services[2],

@@ -52,8 +52,15 @@ func ServiceAccount(cluster string) string { return cluster + "-instance" }
 // PDB is the budget of voluntary disruptions.
 func PDB(cluster string) string { return cluster }
 
-// Instance is the name of the n-th instance, of its pod and of its volume.
+// Instance is the name of the n-th instance, of its pod and of its data volume.
 func Instance(cluster string, n int) string { return fmt.Sprintf("%s-%d", cluster, n) }
+
+// WALVolumeName is the name of an instance's WAL volume.
+func WALVolumeName(instance string) string { return instance + "-wal" }
+
+// InstanceOfWALVolume is the reverse of WALVolumeName; false if name is none of a
+// WAL volume. An instance's own name ends with a digit.
+func InstanceOfWALVolume(name string) (string, bool) { return strings.CutSuffix(name, "-wal") }
 
 // InstanceNumber is the reverse of Instance; false if name is not an instance
 // of the cluster.

@@ -3,6 +3,7 @@ package specs
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,7 @@ const (
 // is left alone.
 const (
 	dataMount       = "/pgdata"
+	walMount        = "/pgwal"
 	binaryMount     = "/pgop/bin"
 	binaryPath      = "/pgop/bin/postgres-operator"
 	tlsMount        = "/pgop/tls"
@@ -81,11 +83,30 @@ func Pod(c *v1.PostgresCluster, instance, operatorImage string) *corev1.Pod {
 			ImagePullSecrets:          c.Spec.Pod.ImagePullSecrets,
 		},
 	}
+	mountWALVolume(c, pod)
 	pod.Annotations[TemplateHashAnnotation] = hashOf(templateOf(pod, operatorImage))
 	if request := c.Annotations[v1.RestartAnnotation]; request != "" {
 		pod.Annotations[v1.RestartAnnotation] = request
 	}
 	return pod
+}
+
+// mountWALVolume gives pod the WAL volume, if the spec asks for one.
+func mountWALVolume(c *v1.PostgresCluster, pod *corev1.Pod) {
+	if c.Spec.Storage.WAL == nil {
+		return
+	}
+	pod.Spec.Volumes = append(pod.Spec.Volumes, claimVolume("wal", WALVolumeName(pod.Name)))
+	server := &pod.Spec.Containers[0]
+	server.Command = append(server.Command, "--wal-mount", walMount)
+	server.VolumeMounts = append(server.VolumeMounts, corev1.VolumeMount{Name: "wal", MountPath: walMount})
+}
+
+// UsesVolume says whether the pod was made to use the claim of that name.
+func UsesVolume(pod *corev1.Pod, claim string) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
+	})
 }
 
 // RepairPodLabels returns live with the operator's labels, and with the role if
@@ -279,9 +300,7 @@ var groupReadable = ptr.To[int32](0o440)
 
 func podVolumes(c *v1.PostgresCluster, instance string) []corev1.Volume {
 	return []corev1.Volume{
-		{Name: "data", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: instance},
-		}},
+		claimVolume("data", instance),
 		emptyDir("agent", corev1.StorageMediumDefault),
 		memoryDir("run", c, func(int64) int64 { return mostOfSockets }),
 		emptyDir("tmp", corev1.StorageMediumDefault),
@@ -290,6 +309,12 @@ func podVolumes(c *v1.PostgresCluster, instance string) []corev1.Volume {
 		secretVolume("app-login", AppSecret(c.Name), "username", "password"),
 		tokenVolume("token"),
 	}
+}
+
+func claimVolume(name, claim string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+	}}
 }
 
 func emptyDir(name string, medium corev1.StorageMedium) corev1.Volume {

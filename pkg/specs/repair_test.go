@@ -320,20 +320,61 @@ func TestVolumeSizesCompareAsQuantities(t *testing.T) {
 	}
 	for _, c := range cases {
 		asked := shop(func(p *v1.PostgresCluster) { p.Spec.Storage.Size = resource.MustParse(c.asked) })
-		repaired := RepairVolume(liveVolume(t, asked, c.live), asked, false)
+		repaired := GrowVolume(liveVolume(t, asked, c.live), asked)
 		switch {
 		case c.want == "" && repaired != nil:
 			t.Errorf("%s: request becomes %s", c.why, repaired.Spec.Resources.Requests.Storage())
 		case c.want != "" && repaired == nil:
-			t.Errorf("%s: not repaired", c.why)
+			t.Errorf("%s: it does not grow", c.why)
 		case c.want != "":
 			if diff := cmp.Diff(liveVolume(t, asked, c.want), repaired); diff != "" {
 				t.Errorf("%s:\n%s", c.why, diff)
 			}
-			if RepairVolume(repaired, asked, false) != nil {
-				t.Errorf("%s: the repaired claim is repaired again", c.why)
+			if GrowVolume(repaired, asked) != nil {
+				t.Errorf("%s: the claim that has grown grows again", c.why)
 			}
 		}
+	}
+}
+
+// The two volumes of an instance are told apart by their names, and each goes by
+// its own part of the spec.
+func TestVolumesGoByTheirOwnPartOfTheSpec(t *testing.T) {
+	none, small := shop(), shop(wal("512Mi", "slow"))
+	if WALVolume(none, "shop-2") != nil {
+		t.Error("a WAL volume that nobody asks for")
+	}
+	live := fromAPIServer(t, WALVolume(small, "shop-2"))
+	if live.Name != "shop-2-wal" || live.Labels[InstanceLabel] != "shop-2" {
+		t.Errorf("it is %s of instance %s", live.Name, live.Labels[InstanceLabel])
+	}
+	if RepairVolume(live, small, false) != nil || IsOutdated(live, small) {
+		t.Error("it is repaired, or outdated, and nobody had changed it")
+	}
+	fast, large := shop(wal("512Mi", "fast")), shop(wal("1Gi", "slow"))
+	if !IsOutdated(live, none) || !HasStorageClass(live, none) || NeedsGrowth(live, none) {
+		t.Error("a WAL volume that is not asked for any more should only be outdated")
+	}
+	if HasStorageClass(live, fast) || !HasStorageClass(live, large) || !NeedsGrowth(live, large) {
+		t.Error("class or size is not that of spec.storage.wal")
+	}
+	if GrowVolume(live, large) != nil {
+		t.Error("a claim without a volume grows")
+	}
+	live.Spec.VolumeName = "pv-1"
+	if got := GrowVolume(live, large).Spec.Resources.Requests.Storage().String(); got != "1Gi" {
+		t.Errorf("it grows to %s", got)
+	}
+	data := liveVolume(t, large, "1Gi")
+	if NeedsGrowth(data, large) || !HasStorageClass(data, large) {
+		t.Error("the data volume goes by spec.storage.wal")
+	}
+	pod, without := Pod(small, "shop-2", operatorImage), Pod(none, "shop-2", operatorImage)
+	if !UsesVolume(pod, "shop-2-wal") || UsesVolume(without, "shop-2-wal") || !UsesVolume(without, "shop-2") {
+		t.Error("the pod mounts other volumes than asked")
+	}
+	if Pod(small, "shop-2", operatorImage).Annotations[TemplateHashAnnotation] != Pod(large, "shop-2", operatorImage).Annotations[TemplateHashAnnotation] {
+		t.Error("pods restart because a volume grows")
 	}
 }
 
@@ -448,7 +489,7 @@ func TestNamesFitTheirLimits(t *testing.T) {
 	for _, name := range []string{
 		RWService(cluster), ROService(cluster), RService(cluster), PodsService(cluster), EndpointSlice(cluster), Lease(cluster),
 		ConfigMap(cluster), AppSecret(cluster), OperatorSecret(cluster), CASecret(cluster), ServiceAccount(cluster),
-		PDB(cluster), Instance(cluster, 99), TLSSecret(Instance(cluster, 99)),
+		PDB(cluster), Instance(cluster, 99), TLSSecret(Instance(cluster, 99)), WALVolumeName(Instance(cluster, 99)),
 	} {
 		if len(name) > 63 {
 			t.Errorf("%s has %d characters", name, len(name))

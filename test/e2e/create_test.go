@@ -47,6 +47,10 @@ func TestCreateThreeFromExample(t *testing.T) {
 	synchronous := f.Cluster("ledger")
 	synchronous.AwaitReady()
 	synchronous.SQL(framework.RW, "create table entries as select 1 as n")
+	apart := f.Cluster("journal")
+	apart.AwaitReady()
+	apart.SQL(framework.RW, "create table entries as select 1 as n")
+	wantWALApart(t, apart, "journal-1", "journal-2")
 	if got := c.SQLIn(primary, "show max_connections"); got != "200" {
 		t.Errorf("max_connections is %s instead of 200 as in the example", got)
 	}

@@ -40,6 +40,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.ResourceRequirementsApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("StorageSpec"):
 		return &postgresv1.StorageSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("VolumeStatus"):
+		return &postgresv1.VolumeStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("WALStorageSpec"):
+		return &postgresv1.WALStorageSpecApplyConfiguration{}
 
 	}
 	return nil

@@ -79,7 +79,9 @@ func (p *Programs) Setting(ctx context.Context, data, configFile, name string) (
 
 // InitdbOptions is how initdb makes a database cluster.
 type InitdbOptions struct {
-	Data             string
+	Data string
+	// WAL is the directory that pg_wal is to link to; empty: pg_wal is none.
+	WAL              string
 	Encoding, Locale string
 	Checksums        bool
 	Major            int
@@ -95,13 +97,18 @@ func (p *Programs) Initdb(ctx context.Context, o InitdbOptions) error {
 	} else if o.Major >= checksumsByDefault {
 		args = append(args, "--no-data-checksums")
 	}
+	if o.WAL != "" {
+		args = append(args, "--waldir="+o.WAL)
+	}
 	_, err := p.run(ctx, "initdb", args...)
 	return err
 }
 
 // BaseBackupOptions is how pg_basebackup copies a server.
 type BaseBackupOptions struct {
-	Data     string
+	Data string
+	// WAL is the directory that pg_wal is to link to; empty: pg_wal is none.
+	WAL      string
 	ConnInfo string
 	Slot     string
 }
@@ -109,8 +116,12 @@ type BaseBackupOptions struct {
 // BaseBackup copies a server into a data directory that is empty or missing.
 // It does not sync; the caller does.
 func (p *Programs) BaseBackup(ctx context.Context, o BaseBackupOptions) error {
-	_, err := p.run(ctx, "pg_basebackup", "-D", o.Data, "-d", o.ConnInfo, "--checkpoint=fast",
-		"--wal-method=stream", "--slot="+o.Slot, "--no-sync", "--no-manifest", "--no-password")
+	args := []string{"-D", o.Data, "-d", o.ConnInfo, "--checkpoint=fast",
+		"--wal-method=stream", "--slot=" + o.Slot, "--no-sync", "--no-manifest", "--no-password"}
+	if o.WAL != "" {
+		args = append(args, "--waldir="+o.WAL)
+	}
+	_, err := p.run(ctx, "pg_basebackup", args...)
 	return err
 }
 

@@ -261,7 +261,7 @@ func (k *Kubelet) lookAfterPod(ctx context.Context, pod *corev1.Pod) error {
 	case pod.Spec.NodeName == "":
 		switch k.missing(pod) {
 		case "":
-		case "data":
+		case "data", "wal":
 			return k.setStatus(ctx, pod, func(s *corev1.PodStatus) {
 				setCondition(s, corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "the pod's volume is not provisioned")
 			})

@@ -27,6 +27,8 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name: lower case letters, digits and '-' only, beginning with a letter and ending with a letter or digit, since Services are named after it"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.systemID) || oldSelf.status.systemID.size() == 0 || (has(self.spec.bootstrap) == has(oldSelf.spec.bootstrap) && (!has(self.spec.bootstrap) || self.spec.bootstrap == oldSelf.spec.bootstrap))",message="spec.bootstrap: used at creation only, and this cluster has been created; put the old value back, or create a new cluster"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || quantity(string(self.spec.storage.size)).compareTo(quantity(string(oldSelf.spec.storage.size))) >= 0 || (has(oldSelf.status.volumeSize) && quantity(string(self.spec.storage.size)).compareTo(quantity(string(oldSelf.status.volumeSize))) >= 0)",message="spec.storage.size: a volume can't shrink; ask for at least what status.volumeSize says the volumes have, or create a new cluster with the smaller size and copy the data"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(self.spec.storage.wal) || !has(oldSelf.spec.storage.wal) || quantity(string(self.spec.storage.wal.size)).compareTo(quantity(string(oldSelf.spec.storage.wal.size))) >= 0 || (has(oldSelf.status.walVolumeSize) && quantity(string(self.spec.storage.wal.size)).compareTo(quantity(string(oldSelf.status.walVolumeSize))) >= 0)",message="spec.storage.wal.size: a volume can't shrink; ask for at least what status.walVolumeSize says the WAL volumes have, or create a new cluster with the smaller size and copy the data"
+// +kubebuilder:validation:XValidation:rule="has(self.spec.storage.wal) || !has(oldSelf.spec.storage.wal) || !has(oldSelf.status) || !has(oldSelf.status.walVolumeSize) || quantity(string(oldSelf.status.walVolumeSize)).compareTo(quantity('0')) == 0",message="spec.storage.wal: WAL is on volumes of its own and can't be moved back; leave the field as it is, or create a new cluster without it and copy the data"
 type PostgresCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -156,7 +158,8 @@ type StorageSpec struct {
 
 	// Storage class of new volumes. Existing volumes keep theirs, and the
 	// condition UpToDate names them; one that was never provisioned is made
-	// anew. Default: the default class of the Kubernetes cluster.
+	// anew. The annotation pgop.dev/reclone=<instance> moves a replica to volumes
+	// of the new class. Default: the default class of the Kubernetes cluster.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Class string `json:"class,omitempty"`
@@ -167,6 +170,28 @@ type StorageSpec struct {
 	// +kubebuilder:default=Retain
 	// +optional
 	Retain RetainPolicy `json:"retain,omitempty"`
+
+	// A volume of its own for the WAL (pg_wal) of each instance. A cluster may get
+	// it later: instances restart one at a time, and each moves its WAL before its
+	// server starts. Once such a volume is provisioned it stays. Default: WAL is on
+	// the data volume.
+	// +optional
+	WAL *WALStorageSpec `json:"wal,omitempty"`
+}
+
+// WALStorageSpec is the volume for the WAL of each instance.
+type WALStorageSpec struct {
+	// Size of the WAL volume of each instance, in bytes, as a quantity such as 4Gi;
+	// at least 256Mi. It grows as `spec.storage.size` does.
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 268435456 : (isQuantity(self) && quantity(self).compareTo(quantity('256Mi')) >= 0)",message="spec.storage.wal.size: a quantity of at least 256Mi, such as 4Gi"
+	Size resource.Quantity `json:"size"`
+
+	// Storage class of new WAL volumes, as `spec.storage.class` is of data volumes.
+	// Default: the default class of the Kubernetes cluster.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Class string `json:"class,omitempty"`
 }
 
 // ReplicationMode says whether commits wait for replicas.
@@ -415,6 +440,13 @@ type PostgresClusterStatus struct {
 	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="status.volumeSize: a quantity, such as 20Gi"
 	// +optional
 	VolumeSize *resource.Quantity `json:"volumeSize,omitempty"`
+	// The largest size, in bytes, that a provisioned WAL volume of this cluster was
+	// asked to have. spec.storage.wal.size can't go below it and, as long as it is
+	// above 0, spec.storage.wal can't be taken away.
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self))",message="status.walVolumeSize: a quantity, such as 4Gi"
+	// +optional
+	WALVolumeSize *resource.Quantity `json:"walVolumeSize,omitempty"`
 	// The state of the cluster, a condition for each question.
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
@@ -427,6 +459,58 @@ type PostgresClusterStatus struct {
 	// +listMapKey=name
 	// +optional
 	Members []MemberStatus `json:"members,omitempty"`
+	// The volumes of the instances, sorted by the instance's number, data before
+	// WAL.
+	// +kubebuilder:validation:MaxItems=2000
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Volumes []VolumeStatus `json:"volumes,omitempty"`
+}
+
+// VolumeState says what becomes of a volume.
+//
+// +kubebuilder:validation:Enum=Pending;Ready;Growing;Refused;Failed;Full;Lost;Deleting
+type VolumeState string
+
+const (
+	// VolumePending means that it is not provisioned yet.
+	VolumePending VolumeState = "Pending"
+	// VolumeReady means that it has at least the size that the spec asks for.
+	VolumeReady VolumeState = "Ready"
+	// VolumeGrowing means that it is becoming larger.
+	VolumeGrowing VolumeState = "Growing"
+	// VolumeRefused means that the API server refuses to let it grow.
+	VolumeRefused VolumeState = "Refused"
+	// VolumeFailed means that whoever provides it could not let it grow so far.
+	VolumeFailed VolumeState = "Failed"
+	// VolumeFull means that nothing more fits on it.
+	VolumeFull VolumeState = "Full"
+	// VolumeLost means that what is behind the claim is gone.
+	VolumeLost VolumeState = "Lost"
+	// VolumeDeleting means that it is being deleted.
+	VolumeDeleting VolumeState = "Deleting"
+)
+
+// VolumeStatus is one volume as the operator last saw it.
+type VolumeStatus struct {
+	// Name of the PersistentVolumeClaim.
+	Name string `json:"name"`
+	// Storage class, as far as it is known.
+	// +optional
+	Class string `json:"class,omitempty"`
+	// The size, in bytes, that the spec asks for, as a quantity such as 20Gi.
+	// +optional
+	Asked string `json:"asked,omitempty"`
+	// The size, in bytes, that the volume has, as a quantity such as 20Gi; none until
+	// it is provisioned.
+	// +optional
+	Actual string `json:"actual,omitempty"`
+	// What becomes of it.
+	State VolumeState `json:"state"`
+	// Why it is so, in the words of whoever said it.
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // MemberStatus is one instance as the operator last saw it.

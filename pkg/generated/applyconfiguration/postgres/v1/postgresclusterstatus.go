@@ -36,10 +36,17 @@ type PostgresClusterStatusApplyConfiguration struct {
 	// asked to have; 0 as long as none is provisioned. spec.storage.size can't
 	// go below it.
 	VolumeSize *resource.Quantity `json:"volumeSize,omitempty"`
+	// The largest size, in bytes, that a provisioned WAL volume of this cluster was
+	// asked to have. spec.storage.wal.size can't go below it and, as long as it is
+	// above 0, spec.storage.wal can't be taken away.
+	WALVolumeSize *resource.Quantity `json:"walVolumeSize,omitempty"`
 	// The state of the cluster, a condition for each question.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// The instances, sorted by number.
 	Members []MemberStatusApplyConfiguration `json:"members,omitempty"`
+	// The volumes of the instances, sorted by the instance's number, data before
+	// WAL.
+	Volumes []VolumeStatusApplyConfiguration `json:"volumes,omitempty"`
 }
 
 // PostgresClusterStatusApplyConfiguration constructs a declarative configuration of the PostgresClusterStatus type for use with
@@ -128,6 +135,14 @@ func (b *PostgresClusterStatusApplyConfiguration) WithVolumeSize(value resource.
 	return b
 }
 
+// WithWALVolumeSize sets the WALVolumeSize field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the WALVolumeSize field is set to the value of the last call.
+func (b *PostgresClusterStatusApplyConfiguration) WithWALVolumeSize(value resource.Quantity) *PostgresClusterStatusApplyConfiguration {
+	b.WALVolumeSize = &value
+	return b
+}
+
 // WithConditions adds the given value to the Conditions field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the Conditions field.
@@ -150,6 +165,19 @@ func (b *PostgresClusterStatusApplyConfiguration) WithMembers(values ...*MemberS
 			panic("nil value passed to WithMembers")
 		}
 		b.Members = append(b.Members, *values[i])
+	}
+	return b
+}
+
+// WithVolumes adds the given value to the Volumes field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Volumes field.
+func (b *PostgresClusterStatusApplyConfiguration) WithVolumes(values ...*VolumeStatusApplyConfiguration) *PostgresClusterStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithVolumes")
+		}
+		b.Volumes = append(b.Volumes, *values[i])
 	}
 	return b
 }

@@ -18,12 +18,18 @@ type StorageSpecApplyConfiguration struct {
 	Size *resource.Quantity `json:"size,omitempty"`
 	// Storage class of new volumes. Existing volumes keep theirs, and the
 	// condition UpToDate names them; one that was never provisioned is made
-	// anew. Default: the default class of the Kubernetes cluster.
+	// anew. The annotation pgop.dev/reclone=<instance> moves a replica to volumes
+	// of the new class. Default: the default class of the Kubernetes cluster.
 	Class *string `json:"class,omitempty"`
 	// What becomes of the volumes when the PostgresCluster is deleted: Retain
 	// keeps them, and the same manifest applied again adopts them; Delete lets
 	// them go with it. Default Retain.
 	Retain *postgresv1.RetainPolicy `json:"retain,omitempty"`
+	// A volume of its own for the WAL (pg_wal) of each instance. A cluster may get
+	// it later: instances restart one at a time, and each moves its WAL before its
+	// server starts. Once such a volume is provisioned it stays. Default: WAL is on
+	// the data volume.
+	WAL *WALStorageSpecApplyConfiguration `json:"wal,omitempty"`
 }
 
 // StorageSpecApplyConfiguration constructs a declarative configuration of the StorageSpec type for use with
@@ -53,5 +59,13 @@ func (b *StorageSpecApplyConfiguration) WithClass(value string) *StorageSpecAppl
 // If called multiple times, the Retain field is set to the value of the last call.
 func (b *StorageSpecApplyConfiguration) WithRetain(value postgresv1.RetainPolicy) *StorageSpecApplyConfiguration {
 	b.Retain = &value
+	return b
+}
+
+// WithWAL sets the WAL field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the WAL field is set to the value of the last call.
+func (b *StorageSpecApplyConfiguration) WithWAL(value *WALStorageSpecApplyConfiguration) *StorageSpecApplyConfiguration {
+	b.WAL = value
 	return b
 }
