@@ -321,13 +321,6 @@ func describeHeld(held map[string][]string) string {
 	return strings.Join(texts, "; ")
 }
 
-func configHash(o Observation) string {
-	if o.ConfigMap == nil {
-		return ""
-	}
-	return instanceapi.ConfigHash(o.ConfigMap.Data[instanceapi.PostgresConfKey], o.ConfigMap.Data[instanceapi.HBAKey])
-}
-
 func ready(o Observation, p Plan, blocked trouble, found bool) metav1.Condition {
 	const kind = v1.ConditionReady
 	switch {
