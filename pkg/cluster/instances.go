@@ -33,7 +33,7 @@ func whyReplace(o Observation, i Instance) string {
 		return fmt.Sprintf("it ended (%s)", endOf(i.Pod))
 	case i.volumeIsLeaving() && i.Name != o.primaryName():
 		return "its volume is being deleted"
-	case i.Volume == nil && i.Pod.Status.Phase == corev1.PodPending && i.isScheduled():
+	case i.Volume == nil && i.Pod.Status.Phase == corev1.PodPending && !serverRuns(i.Pod) && i.isScheduled():
 		return "its volume is gone"
 	case isToBeReplaced(o, i):
 		return whyRestart(o, i) + ", and it does not serve"
@@ -70,6 +70,8 @@ func ensureVolumes(o Observation, p *Plan) {
 	for _, name := range p.Members {
 		i := find(o, name)
 		switch {
+		case p.Stop && (i.Volume == nil || i.volumeIsLeaving() || !specs.IsProvisioned(i.Volume)):
+			// A new one is made when the cluster is started.
 		case i.Volume == nil && !i.isScheduled():
 			// A pod that waits for its volume gets it. Or the volume is there, and
 			// the cache of volumes is behind that of pods.
