@@ -200,7 +200,8 @@ func whoKeepsWaiting(o Observation, p *Plan, next string) (name, lacks string) {
 		if !find(o, name).isReady() {
 			return name, "serves"
 		}
-		if why := whyHeldUp(o, find(o, name)); why != "" {
+		// A server that restarts in its place has nothing to do with them.
+		if why := whyHeldUp(o, find(o, name)); why != "" && whyRestart(o, find(o, next)) != "" {
 			return name, "runs its sidecars (" + why + ")"
 		}
 	}
