@@ -79,11 +79,16 @@ func render(top string) (string, error) {
 // foreign are the fields whose types are Kubernetes' own: what is in them is
 // told in its documentation.
 var foreign = map[string]string{
-	"spec.pod.affinity":                  "a pod's",
-	"spec.pod.tolerations":               "a pod's",
-	"spec.pod.topologySpreadConstraints": "a pod's",
-	"spec.pod.imagePullSecrets":          "a pod's",
-	"status.conditions":                  "metav1.Condition",
+	"spec.pod.affinity":                   "a pod's",
+	"spec.pod.tolerations":                "a pod's",
+	"spec.pod.topologySpreadConstraints":  "a pod's",
+	"spec.pod.imagePullSecrets":           "a pod's",
+	"spec.pod.env[].valueFrom":            "a container's",
+	"spec.pod.sidecars[].env[].valueFrom": "a container's",
+	"spec.pod.sidecars[].envFrom":         "a container's",
+	"spec.pod.sidecars[].ports":           "a container's",
+	"spec.pod.sidecars[].securityContext": "a container's",
+	"status.conditions":                   "metav1.Condition",
 }
 
 // placeholder is a word with a <placeholder>, which Markdown would take for HTML.

@@ -47,7 +47,7 @@ func ensureConfiguration(o Observation, p *Plan) {
 	config := serverConfiguration(o)
 	config.SystemID, config.Members, config.Initialiser = id, p.Members, initialiser(o, p)
 	config.Switchover, config.SwitchoverAsked, config.Reclone = p.Switchover, p.SwitchoverAsked, p.Reclone
-	config.ForcePromote, config.Restart = p.ForcePromote, p.Restart
+	config.ForcePromote, config.Restart, config.Stop = p.ForcePromote, p.Restart, p.Stop
 	if p.SpecError != "" {
 		if o.ConfigMap == nil {
 			return
@@ -91,7 +91,11 @@ func wantedConfigHash(o Observation) string {
 // ensureDisruptionBudget keeps evictions, as of a drain, to one instance at a
 // time.
 func ensureDisruptionBudget(o Observation, p *Plan) {
-	want := specs.DisruptionBudget(o.Cluster, len(p.Members))
+	instances := len(p.Members)
+	if p.Stop {
+		instances = 0
+	}
+	want := specs.DisruptionBudget(o.Cluster, instances)
 	switch live := o.DisruptionBudget; {
 	case want == nil && live != nil:
 		p.delete(live, "", "")

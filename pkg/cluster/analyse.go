@@ -24,6 +24,7 @@ func Analyse(o Observation) Plan {
 		p.SpecError = err.Error()
 	}
 	if p.SpecError != "" && o.ConfigMap == nil && o.Cluster.Status.SystemID == "" {
+		p.Paused = o.Cluster.Spec.Paused
 		// There is no earlier configuration with which anything could be made.
 		p.wait("nothing is made before the spec is corrected; see the condition SpecAccepted")
 		return p
@@ -31,6 +32,16 @@ func Analyse(o Observation) Plan {
 	p.ConfigHash = wantedConfigHash(o)
 	for _, rule := range rules {
 		rule(o, &p)
+	}
+	forInstances := running
+	if p.Stop {
+		forInstances = stopping
+	}
+	for _, rule := range forInstances {
+		rule(o, &p)
+	}
+	if o.Cluster.Spec.Paused {
+		p.hold()
 	}
 	if len(p.Actions) > 0 || !isSettled(o, p) {
 		p.RecheckAfter = busyRecheck
@@ -50,6 +61,10 @@ var rules = []func(Observation, *Plan){
 	ensureConfiguration,
 	ensureServices,
 	ensureDisruptionBudget,
+}
+
+// running come after rules in a cluster that shall run.
+var running = []func(Observation, *Plan){
 	giveUpLostInstances,
 	removeInstances,
 	replaceBrokenPods,
@@ -59,8 +74,18 @@ var rules = []func(Observation, *Plan){
 	labelPods,
 }
 
+// stopping come after rules in a cluster that shall not run, or does not.
+var stopping = []func(Observation, *Plan){
+	stopInstances,
+	ensureVolumes,
+	labelPods,
+}
+
 // isSettled says whether the cluster is as asked, as far as it was seen.
 func isSettled(o Observation, p Plan) bool {
+	if p.Stop {
+		return len(p.Waits) == 0 && !o.hasPods()
+	}
 	if len(p.Waits) > 0 || !o.primaryServes() || len(o.Instances) != len(p.Members) || len(dueForRestart(o, &p)) > 0 {
 		return false
 	}

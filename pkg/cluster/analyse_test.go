@@ -184,7 +184,125 @@ var analyseCases = []struct {
 		w.say("shop-1", func(s *instanceapi.State) { s.Ready = false })
 		w.scale(1)
 	}},
-	{why: "no instance is asked for, past the schema: one stays", change: func(w *world) { w.scale(0) }},
+	{why: "less than no instance is asked for, past the schema: one stays", change: func(w *world) { w.scale(-1) }},
+
+	// A cluster that is stopped (B-13).
+	{why: "the cluster is to stop: the agents are told first", change: func(w *world) { w.scale(0) }},
+	{why: "the agents were told, and the primary does not know it yet", change: func(w *world) {
+		w.scale(0)
+		w.pass()
+		w.catchUp(allKinds...)
+	}},
+	{why: "the primary knows that the cluster stops: it goes first", change: func(w *world) {
+		w.scale(0)
+		w.pass()
+		w.agents()
+	}},
+	{why: "the primary does not answer: it is stopped all the same", change: func(w *world) {
+		w.scale(0)
+		w.pass()
+		w.cut["shop-1"] = true
+	}},
+	{why: "the primary answers, and never learns that the cluster stops", change: func(w *world) {
+		w.scale(0)
+		w.pass()
+		w.catchUp(allKinds...)
+		w.pass()
+		w.now = w.now.Add(stopPatience)
+	}},
+	{why: "the primary is stopping: the replicas wait", change: func(w *world) {
+		w.scale(0)
+		w.pass()
+		w.agents()
+		w.remove("Pod", "shop-1")
+	}},
+	{why: "the primary has stopped: the replicas follow", change: func(w *world) {
+		w.scale(0)
+		w.pass()
+		w.agents()
+		delete(w.objects["Pod"], "shop-1")
+	}},
+	{why: "nobody leads: all stop at once", change: func(w *world) {
+		w.scale(0)
+		w.pass()
+		w.agents()
+		w.reign("")
+	}},
+	{why: "the cluster is stopped: nothing is done, and requests are taken back", change: func(w *world) {
+		w.scale(0)
+		w.settle()
+		w.annotate(v1.SwitchoverAnnotation, "shop-2")
+		w.request("1")
+	}},
+	{why: "a stopped cluster is to have fewer instances: all come back, since any may be the one that leads", change: func(w *world) {
+		w.scale(0)
+		w.settle()
+		w.scale(2)
+	}},
+	{why: "a volume was deleted while the cluster is stopped, and more instances are asked for", change: func(w *world) {
+		w.scale(0)
+		w.settle()
+		w.remove("PersistentVolumeClaim", "shop-2")
+		w.kubernetes()
+		w.scale(3)
+	}},
+	{why: "a cluster is made stopped: there is nothing to keep", change: func(w *world) {
+		*w = *newWorld(0)
+	}},
+
+	// Sidecars.
+	{why: "a replica's sidecar crashes again and again: the replica serves", change: func(w *world) {
+		w.breakSidecar("shop-3", corev1.PodRunning, "CrashLoopBackOff")
+	}},
+	{why: "the image of the primary's sidecar can't be pulled, so that its pod is Pending: the primary serves", change: func(w *world) {
+		w.breakSidecar("shop-1", corev1.PodPending, "ImagePullBackOff")
+	}},
+	{why: "a sidecar does not run in the first instance that has restarted: the restart stops there", change: func(w *world) {
+		w.ask("2")
+		w.restartedAll("shop-2")
+		w.breakSidecar("shop-2", corev1.PodRunning, "CrashLoopBackOff")
+	}},
+	{why: "a sidecar has run for a moment only: the next restart waits", change: func(w *world) {
+		w.ask("2")
+		w.restartedAll("shop-2")
+		w.runSidecar("shop-2", sidecarTrial-time.Second)
+	}},
+	{why: "a sidecar has run for long enough: the restart goes on", change: func(w *world) {
+		w.ask("2")
+		w.restartedAll("shop-2")
+		w.runSidecar("shop-2", sidecarTrial)
+	}},
+	{why: "a sidecar does not run in an instance that is to restart: it holds nobody up", change: func(w *world) {
+		w.ask("2")
+		w.breakSidecar("shop-3", corev1.PodRunning, "CrashLoopBackOff")
+	}},
+	{why: "a sidecar of a replica does not run: the primary hands over to nobody yet", change: func(w *world) {
+		w.ask("2")
+		w.restartedAll("shop-2", "shop-3")
+		w.breakSidecar("shop-3", corev1.PodRunning, "CrashLoopBackOff")
+	}},
+	{why: "a node is lost with a pod whose sidecar did not run", change: func(w *world) {
+		w.breakSidecar("shop-3", corev1.PodRunning, "CrashLoopBackOff")
+		w.cut["shop-3"] = true
+	}},
+
+	// A cluster that is paused.
+	{why: "a paused cluster: edits, repairs and requests wait", change: func(w *world) {
+		w.pause()
+		w.scale(5)
+		w.annotate(v1.SwitchoverAnnotation, "shop-2")
+		delete(w.objects["Service"], "shop-ro")
+		delete(w.objects["Pod"], "shop-3")
+	}},
+	{why: "a paused cluster that is as asked", change: func(w *world) { w.pause() }},
+	{why: "a paused cluster whose primary is lost: the status goes on", change: func(w *world) {
+		w.pause()
+		w.say("shop-1", func(s *instanceapi.State) { s.Ready, s.Role = false, instanceapi.RoleNone })
+	}},
+	{why: "a paused cluster that is to stop", change: func(w *world) {
+		w.pause()
+		w.scale(0)
+	}},
 
 	// The spec.
 	{why: "a spec that is refused makes nothing", change: func(w *world) {
@@ -1082,6 +1200,28 @@ func (w *world) waiting(name, reason, message string) {
 	w.probe(name, false)
 }
 
+// breakSidecar keeps a sidecar from running: the pod is not ready, and its server's
+// container is.
+func (w *world) breakSidecar(name string, phase corev1.PodPhase, reason string) {
+	w.sidecar(name, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "back-off"}})
+	change(w, name, func(p *corev1.Pod) {
+		p.Status.Phase = phase
+		p.Status.Conditions[1] = corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: containersNotReady}
+	})
+}
+
+// runSidecar lets a sidecar have run for that long.
+func (w *world) runSidecar(name string, since time.Duration) {
+	w.sidecar(name, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(w.now.Add(-since))}})
+}
+
+func (w *world) sidecar(name string, state corev1.ContainerState) {
+	change(w, name, func(p *corev1.Pod) {
+		p.Status.ContainerStatuses[0].Ready = true
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses[:1], corev1.ContainerStatus{Name: "mesh", State: state, Ready: state.Running != nil})
+	})
+}
+
 // lose takes an instance with its volume and what was on it.
 func (w *world) lose(name string) {
 	delete(w.data, w.volume(name).UID)
@@ -1108,6 +1248,8 @@ func (w *world) withWAL() {
 }
 
 func (w *world) scale(n int32) { w.edit(func(s *v1.PostgresClusterSpec) { s.Instances = &n }) }
+
+func (w *world) pause() { w.edit(func(s *v1.PostgresClusterSpec) { s.Paused = true }) }
 
 func (w *world) set(name, value string) {
 	w.edit(func(s *v1.PostgresClusterSpec) {

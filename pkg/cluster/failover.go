@@ -81,7 +81,7 @@ func voters(o Observation, record election.Record) (able, missing []string) {
 // whose agent does not answer the operator, the kubelet says.
 func canVote(i Instance, dataID string) bool {
 	switch {
-	case i.Pod == nil || i.podIsLeaving() || i.Pod.Status.Phase != corev1.PodRunning:
+	case i.Pod == nil || i.podIsLeaving() || i.Pod.Status.Phase != corev1.PodRunning && !serverRuns(i.Pod):
 		return false
 	case i.State == nil:
 		return i.isReady()

@@ -33,7 +33,7 @@ func whyReplace(o Observation, i Instance) string {
 		return fmt.Sprintf("it ended (%s)", endOf(i.Pod))
 	case i.volumeIsLeaving() && i.Name != o.primaryName():
 		return "its volume is being deleted"
-	case i.Pod.Status.Phase == corev1.PodPending && i.isScheduled() && i.lacksVolume():
+	case i.Pod.Status.Phase == corev1.PodPending && !serverRuns(i.Pod) && i.isScheduled() && i.lacksVolume():
 		return "its volume is gone"
 	case isToBeReplaced(o, i):
 		return whyRestart(o, i) + ", and it does not serve"

@@ -358,6 +358,8 @@ func isNews(was *metav1.Condition, now metav1.Condition) bool {
 		return turnsOn(v1.ReasonFailoverBlocked, was, now) // else replicas come and go
 	case now.Reason == v1.ReasonConfigurationNotYet || was != nil && was.Reason == v1.ReasonConfigurationNotYet && now.Status == metav1.ConditionTrue:
 		return false // a reload takes a second
+	case now.Type != v1.ConditionReady && (now.Reason == v1.ReasonStopping || now.Reason == v1.ReasonStopped):
+		return false // the condition Ready has said it, or will
 	case now.Type != v1.ConditionSpecAccepted && now.Reason == v1.ReasonInvalid:
 		return false // the condition SpecAccepted has said it
 	case was == nil:
@@ -388,7 +390,7 @@ func newsOf(c metav1.Condition) string {
 // isBad tells what needs a look from what is the way of things.
 func isBad(reason string) bool {
 	switch reason {
-	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonVolumeGrowing, v1.ReasonVolumeClassKept, v1.ReasonRestarting, v1.ReasonRestartNeeded, v1.ReasonReplicasNotStream, v1.ReasonNoCandidates, v1.ReasonElecting:
+	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonVolumeGrowing, v1.ReasonVolumeClassKept, v1.ReasonRestarting, v1.ReasonRestartNeeded, v1.ReasonReplicasNotStream, v1.ReasonNoCandidates, v1.ReasonElecting, v1.ReasonStopping, v1.ReasonStopped:
 		return false
 	}
 	return true

@@ -18,9 +18,14 @@ const maxInstances = 99
 // chooseMembers decides which instances the cluster shall have: as many as
 // asked, existing ones first, new ones under the lowest free numbers. But for
 // those that were given up, none is left out as long as no primary serves: any may be the one that takes over.
+// A cluster that is stopped has those that exist.
 func chooseMembers(o Observation, p *Plan) {
+	p.Stop = *o.Cluster.Spec.Instances == 0
 	want := min(max(1, int(*o.Cluster.Spec.Instances)), maxInstances)
 	members := slices.DeleteFunc(slices.Clone(o.Instances), o.isGivenUp)
+	if p.Stop {
+		want = len(members)
+	}
 	mayShrink := o.primaryServes() || !o.hasReigned()
 	if len(members) > want && !mayShrink {
 		p.wait("%d of the %d instances are to be removed, which waits until a primary serves", len(members)-want, len(members))
@@ -148,7 +153,7 @@ func removalNote(name string, keepsVolume bool) string {
 // database exists and no retained volume could hold one.
 func initialiser(o Observation, p *Plan) string {
 	id, unanimous := o.systemID()
-	if id != "" {
+	if id != "" || p.Stop {
 		return ""
 	}
 	if !unanimous {

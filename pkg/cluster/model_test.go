@@ -39,8 +39,12 @@ func TestPassesConverge(t *testing.T) {
 			"settle":     func(*rapid.T) { w.settle() },
 
 			"scale": func(t *rapid.T) {
-				n := rapid.Int32Range(1, 4).Draw(t, "instances")
+				n := rapid.Int32Range(0, 4).Draw(t, "instances")
 				w.edit(func(s *v1.PostgresClusterSpec) { s.Instances = &n })
+			},
+			"pause or go on": func(t *rapid.T) {
+				paused := rapid.Bool().Draw(t, "paused")
+				w.edit(func(s *v1.PostgresClusterSpec) { s.Paused = paused })
 			},
 			"set a parameter": func(t *rapid.T) {
 				set := rapid.SampledFrom([][2]string{{"work_mem", "1MB"}, {"listen_addresses", "1MB"}, {"max_connections", "50"}, {"max_connections", "300"},
@@ -141,7 +145,7 @@ func TestPassesConverge(t *testing.T) {
 		clear(w.lost)
 		w.nodes = nil
 		w.elections = true
-		w.edit(func(s *v1.PostgresClusterSpec) { s.Postgres.Parameters = nil })
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Postgres.Parameters, s.Paused = nil, false })
 		if w.cluster.Spec.Storage.WAL == nil && w.hasWALVolumes() { // taken back too late
 			w.wal("512Mi", "")
 		}
@@ -154,7 +158,9 @@ func TestPassesConverge(t *testing.T) {
 			p := Analyse(w.observe())
 			t.Fatalf("still at work: %v\nchange %+v, restart %v, switchover %v\nphase %s\n%v", planned(w), p.Change, p.Restart, p.Switchover, status.Phase, w.cluster.Status.Conditions)
 		}
-		if healthy := status.Phase == v1.PhaseHealthy; healthy == primaryIsLost(w) {
+		if *w.cluster.Spec.Instances == 0 {
+			checkStopped(t, w)
+		} else if healthy := status.Phase == v1.PhaseHealthy; healthy == primaryIsLost(w) {
 			t.Errorf("settled as %s; the primary's data is lost: %v\n%+v", status.Phase, !healthy, status)
 		}
 		upToDate := meta.IsStatusConditionTrue(status.Conditions, v1.ConditionUpToDate) || reasonOf(status, v1.ConditionUpToDate) == v1.ReasonVolumeClassKept
@@ -180,6 +186,17 @@ func (w *world) hasWALVolumes() bool {
 	return false
 }
 
+// checkStopped wants nothing to run, and no request to be left.
+func checkStopped(t *rapid.T, w *world) {
+	s := w.cluster.Status
+	if s.Phase != v1.PhaseStopped || s.Instances != 0 || len(w.objects["Pod"]) > 0 {
+		t.Errorf("settled as %s, with %d instances and pods %v", s.Phase, s.Instances, slices.Sorted(maps.Keys(w.objects["Pod"])))
+	}
+	if len(w.cluster.Annotations) > 0 {
+		t.Errorf("stopped, and requests are still there: %v", w.cluster.Annotations)
+	}
+}
+
 // checkIdle lets time go by and lists come in another order: nothing may be
 // planned or written. (Listers walk maps, so no two lists have one order.)
 func checkIdle(t *rapid.T, w *world) {
@@ -201,7 +218,13 @@ func checkIdle(t *rapid.T, w *world) {
 func checkedPass(t *rapid.T, w *world) {
 	had := len(w.data) > 0
 	o, p, status := w.pass()
+	if o.Cluster.Spec.Paused && len(p.Actions) > 0 {
+		t.Errorf("paused, and yet: %v", p.Actions)
+	}
 	for _, a := range p.Actions {
+		if p.Stop && a.Verb == Delete && kindOf(a.Object) == "PersistentVolumeClaim" {
+			t.Errorf("%v, while the cluster is stopped", a)
+		}
 		volume, isVolume := a.Object.(*corev1.PersistentVolumeClaim)
 		if a.Reason == v1.ReasonNodeLost && (volume.Name == o.primaryName() || !o.primaryServes()) {
 			t.Errorf("%v is given up, while %q is primary, and serves: %v", a, o.primaryName(), o.primaryServes())
@@ -265,6 +288,8 @@ func checkStatus(t *rapid.T, c *v1.PostgresCluster) {
 		"who can take over is not asked of one instance": reasonOf(s, v1.ConditionFailoverReady) != v1.ReasonSingleInstance || is(v1.ConditionFailoverReady),
 		"nobody takes over from a primary that serves":   !is(v1.ConditionPrimaryAvailable) || reasonOf(s, v1.ConditionFailoverReady) != v1.ReasonFailoverBlocked,
 		"a primary that takes writes has a name":         !is(v1.ConditionPrimaryAvailable) || s.Primary != "",
+		"Stopped means that none runs":                   s.Phase != v1.PhaseStopped || s.Instances == 0 && s.ReadyInstances == 0 && !is(v1.ConditionReady) && !is(v1.ConditionPrimaryAvailable),
+		"Paused and Progressing agree":                   (s.Phase == v1.PhasePaused) == (is(v1.ConditionSpecAccepted) && reasonOf(s, v1.ConditionProgressing) == v1.ReasonPaused),
 		"members are sorted":                             slices.IsSortedFunc(s.Members, func(a, b v1.MemberStatus) int { return numberOf(a.Name) - numberOf(b.Name) }),
 	}
 	for _, claim := range slices.Sorted(maps.Keys(claims)) {

@@ -184,17 +184,20 @@ func (o Observation) isSpare(i Instance) bool {
 	return o.isGivenUp(i) || specs.IsAdopted(i.Volume, o.Cluster) && o.primaryServes()
 }
 
-// isReady says whether the instance serves.
+// isReady says whether the instance serves. A sidecar that does not run is none of
+// the server's business.
 func (i Instance) isReady() bool {
-	return i.Pod != nil && i.Pod.DeletionTimestamp == nil &&
-		i.Pod.Status.Phase == corev1.PodRunning && hasTrueCondition(i.Pod, corev1.PodReady) &&
-		(i.State == nil || i.State.Ready)
+	if i.Pod == nil || i.Pod.DeletionTimestamp != nil || i.State != nil && !i.State.Ready {
+		return false
+	}
+	return i.Pod.Status.Phase == corev1.PodRunning && hasTrueCondition(i.Pod, corev1.PodReady) ||
+		i.State != nil && isHeldUpBySidecars(i.Pod)
 }
 
 // isStuck says whether the instance's server does not run and nothing that is
 // under way will change that: replacing its pod costs nothing.
 func (i Instance) isStuck() bool {
-	if i.Pod.Status.Phase == corev1.PodPending {
+	if i.Pod.Status.Phase == corev1.PodPending && !serverRuns(i.Pod) {
 		return true
 	}
 	if i.State == nil {

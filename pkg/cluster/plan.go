@@ -23,6 +23,12 @@ type Plan struct {
 	// Members are the names of the instances that the cluster shall have,
 	// sorted by number.
 	Members []string
+	// Stop is true when none of them shall run. Their volumes stay.
+	Stop bool
+	// Held are the actions, as texts, that are not carried out while the cluster is
+	// paused; Paused says that it is.
+	Held   []string
+	Paused bool
 	// Switchover, Reclone and ForcePromote are what the agents are asked for, and
 	// SwitchoverAsked is since when the first.
 	Switchover      *instanceapi.Switchover
@@ -160,6 +166,15 @@ func (p *Plan) deletesPods() bool {
 		_, isPod := a.Object.(*corev1.Pod)
 		return isPod && a.Verb == Delete
 	})
+}
+
+// hold lets nothing be done.
+func (p *Plan) hold() {
+	p.Paused = true
+	for _, action := range p.Actions {
+		p.Held = append(p.Held, action.String())
+	}
+	p.Actions = nil
 }
 
 func (p *Plan) wait(format string, args ...any) {

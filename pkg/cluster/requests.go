@@ -15,6 +15,10 @@ import (
 // told stays in the ConfigMap for as long as the annotation is seen: it is void
 // by then, and a cache that is behind makes no second request of it.
 func passRequestsOn(o Observation, p *Plan) {
+	if p.Stop {
+		refuseRequests(o, p)
+		return
+	}
 	passSwitchoverOn(o, p)
 	passRecloneOn(o, p)
 	passForcePromotionOn(o, p)

@@ -106,7 +106,7 @@ func itOr(next, other string) string {
 // that is refused restarts nothing, and neither do parameters that a server has
 // refused.
 func dueForRestart(o Observation, p *Plan) []string {
-	if p.SpecError != "" {
+	if p.SpecError != "" || p.Stop {
 		return nil
 	}
 	refused := o.isRefused()
@@ -199,6 +199,10 @@ func whoKeepsWaiting(o Observation, p *Plan, next string) (name, lacks string) {
 	for _, name := range p.Members {
 		if !find(o, name).isReady() {
 			return name, "serves"
+		}
+		// A server that restarts in its place has nothing to do with them.
+		if why := whyHeldUp(o, find(o, name)); why != "" && whyRestart(o, find(o, next)) != "" {
+			return name, "runs its sidecars (" + why + ")"
 		}
 	}
 	if !o.primaryServes() {

@@ -49,7 +49,16 @@ func fullExample(t *testing.T) map[string]any {
 		"nodeSelector": map[string]any{"a": "b"}, "tolerations": []any{map[string]any{"key": "a"}}, "priorityClassName": "high",
 		"topologySpreadConstraints": []any{map[string]any{"maxSkew": int64(1), "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}},
 		"imagePullSecrets":          []any{map[string]any{"name": "login"}},
+		"env":                       []any{map[string]any{"name": "A", "value": "b"}},
+		"sidecars": []any{map[string]any{
+			"name": "exporter", "image": "exporter:1", "imagePullPolicy": "Always", "command": []any{"a"}, "args": []any{"b"},
+			"env": []any{map[string]any{"name": "PGUSER", "value": "x"}}, "envFrom": []any{map[string]any{"secretRef": map[string]any{"name": "s"}}},
+			"ports": []any{map[string]any{"containerPort": int64(9187)}}, "resources": map[string]any{"limits": map[string]any{"cpu": int64(1)}},
+			"livenessProbe": map[string]any{"httpGet": map[string]any{"port": int64(9187)}}, "securityContext": map[string]any{"runAsUser": int64(1)},
+			"volumeMounts": []any{map[string]any{"name": "run", "mountPath": "/run/postgresql"}},
+		}},
 	}
+	spec["paused"] = true
 	return o
 }
 

@@ -24,7 +24,7 @@ func Status(o Observation, p Plan, failures []Failure) v1.PostgresClusterStatus 
 	s := *o.Cluster.Status.DeepCopy()
 	s.ObservedGeneration = o.Cluster.Generation
 	s.Primary = o.lastPrimary()
-	s.Instances = int32(len(o.Instances))
+	s.Instances = countInstances(o, p)
 	s.Selector = labels.FormatLabels(specs.SelectorOf(o.Cluster))
 	s.Members = memberStatuses(o, p)
 	s.ReadyInstances = 0
@@ -51,6 +51,18 @@ func Status(o Observation, p Plan, failures []Failure) v1.PostgresClusterStatus 
 	return s
 }
 
+// countInstances counts those of which there is something; of a cluster that is
+// stopped only those that still run.
+func countInstances(o Observation, p Plan) int32 {
+	n := 0
+	for _, i := range o.Instances {
+		if i.Pod != nil || !p.Stop {
+			n++
+		}
+	}
+	return int32(n)
+}
+
 // memberStatuses has a row for each instance that is there or shall be.
 func memberStatuses(o Observation, p Plan) []v1.MemberStatus {
 	rows := []v1.MemberStatus{}
@@ -65,7 +77,10 @@ func memberStatuses(o Observation, p Plan) []v1.MemberStatus {
 			row.ConfigHash = i.State.ConfigHash
 			row.Agent = i.State.AgentVersion
 		}
-		if !row.Ready {
+		switch {
+		case p.Stop && i.Pod == nil:
+			row.Message = "it is stopped, and its volume is kept"
+		case !row.Ready:
 			row.Message = limit(troubleOf(i, o.Now).Message)
 		}
 		rows = append(rows, row)
@@ -96,6 +111,9 @@ func imageOf(i Instance) string {
 
 func conditions(o Observation, p Plan, failures []Failure) []metav1.Condition {
 	blocked, blockedFound := firstTrouble(o, p, failures)
+	if p.Stop {
+		return stoppedConditions(o, p, failures)
+	}
 	return []metav1.Condition{
 		specAccepted(p),
 		primaryAvailable(o, p, blocked, blockedFound),
@@ -324,6 +342,8 @@ func describeHeld(held map[string][]string) string {
 func ready(o Observation, p Plan, blocked trouble, found bool) metav1.Condition {
 	const kind = v1.ConditionReady
 	switch {
+	case isSettledApart(o, p) && sidecarsTrouble(o) != "":
+		return yes(kind, v1.ReasonSidecarFailed, limit(joined(sidecarsTrouble(o), describeGivenUp(o))))
 	case isSettledApart(o, p):
 		return yes(kind, v1.ReasonAllInstancesReady, describeGivenUp(o))
 	case found:
@@ -351,6 +371,8 @@ func isSettledApart(o Observation, p Plan) bool {
 func progressing(o Observation, p Plan, blocked trouble, found bool) metav1.Condition {
 	const kind = v1.ConditionProgressing
 	switch {
+	case p.Paused:
+		return paused(p, blocked.Message)
 	case found:
 		return no(kind, v1.ReasonBlocked, blocked.Message)
 	case p.SpecError != "" && len(o.Instances) == 0:
@@ -384,6 +406,9 @@ func firstTrouble(o Observation, p Plan, failures []Failure) (trouble, bool) {
 		if t := troubleOf(i, o.Now); t.Reason != "" {
 			return trouble{t.Reason, limit(i.Name + ": " + t.Message)}, true
 		}
+	}
+	if text := sidecarsTrouble(o); text != "" {
+		return trouble{v1.ReasonSidecarFailed, limit(text)}, true
 	}
 	return trouble{}, false
 }
@@ -441,6 +466,12 @@ func phase(s v1.PostgresClusterStatus) v1.Phase {
 	switch {
 	case !is(v1.ConditionSpecAccepted):
 		return v1.PhaseInvalid
+	case reasonOf(s, v1.ConditionProgressing) == v1.ReasonPaused:
+		return v1.PhasePaused
+	case reasonOf(s, v1.ConditionReady) == v1.ReasonStopped:
+		return v1.PhaseStopped
+	case reasonOf(s, v1.ConditionReady) == v1.ReasonStopping:
+		return v1.PhaseStopping
 	case is(v1.ConditionReady) && !is(v1.ConditionProgressing) && !inTrouble:
 		return v1.PhaseHealthy
 	case !is(v1.ConditionPrimaryAvailable) && s.SystemID == "":

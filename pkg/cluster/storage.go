@@ -96,6 +96,8 @@ func ensureVolumes(o Observation, p *Plan) {
 // is none.
 func ensureVolume(o Observation, p *Plan, i Instance, want, live *corev1.PersistentVolumeClaim) {
 	switch {
+	case p.Stop && (live == nil || live.DeletionTimestamp != nil || !specs.IsProvisioned(live)):
+		// A new one is made when the cluster is started.
 	case live == nil && !i.mounts(want.Name):
 		// A pod that waits for its volume gets it. Or the volume is there, and
 		// the cache of volumes is behind that of pods.

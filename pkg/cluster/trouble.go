@@ -53,15 +53,25 @@ func podTrouble(pod *corev1.Pod) (trouble, bool) {
 		}
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
-			text := fmt.Sprintf("container %s is waiting: %s: %s", s.Name, w.Reason, w.Message)
-			if t := s.LastTerminationState.Terminated; t != nil {
-				text += fmt.Sprintf(" (last end: %s, exit code %d %s)", t.Reason, t.ExitCode, t.Message)
-			}
-			return trouble{v1.ReasonPodFailed, strings.TrimSpace(text)}, true
+		if text := whyWaiting(s); text != "" && !isSidecar(pod, s) {
+			return trouble{v1.ReasonPodFailed, text}, true
 		}
 	}
 	return trouble{}, false
+}
+
+// whyWaiting says why a container does not run, or nothing while that is the way of
+// things.
+func whyWaiting(s corev1.ContainerStatus) string {
+	w := s.State.Waiting
+	if w == nil || w.Reason == "PodInitializing" || w.Reason == "ContainerCreating" {
+		return ""
+	}
+	text := fmt.Sprintf("container %s is waiting: %s: %s", s.Name, w.Reason, w.Message)
+	if t := s.LastTerminationState.Terminated; t != nil {
+		text += fmt.Sprintf(" (last end: %s, exit code %d %s)", t.Reason, t.ExitCode, t.Message)
+	}
+	return strings.TrimSpace(text)
 }
 
 // startGrace is how long, after its container has started, an agent that does

@@ -480,12 +480,12 @@ func (w *world) agents() {
 
 // stepAgent is the part of an agent that the operator sees.
 func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
-	s := instanceapi.State{Instance: pod.Name, PodUID: string(pod.UID), Inspected: true, Credentials: instanceapi.CredentialsHash(w.mounted[pod.UID].Data)}
+	s := instanceapi.State{Instance: pod.Name, Stopping: w.toldToStop(), PodUID: string(pod.UID), Inspected: true, Credentials: instanceapi.CredentialsHash(w.mounted[pod.UID].Data)}
 	volume, lease := w.volume(pod.Name), w.lease()
 	configMap, _ := w.objects["ConfigMap"]["shop-config"].(*corev1.ConfigMap)
 	if volume == nil || lease == nil || configMap == nil {
 		before := w.states[pod.UID] // what it does needs none of them
-		before.Instance, before.PodUID, before.Credentials = s.Instance, s.PodUID, s.Credentials
+		before.Instance, before.PodUID, before.Credentials, before.Stopping = s.Instance, s.PodUID, s.Credentials, s.Stopping
 		if before.Phase == "" {
 			before.Phase, before.Message = instanceapi.PhaseWaiting, "the cluster's objects are not there yet"
 		}
@@ -629,6 +629,12 @@ func startServer(data *volumeData, want serverConfig, isStandby bool) *server {
 	return s
 }
 
+// toldToStop says whether the agents know that the cluster is to stop.
+func (w *world) toldToStop() bool {
+	configMap, _ := w.objects["ConfigMap"]["shop-config"].(*corev1.ConfigMap)
+	return Observation{ConfigMap: configMap}.told().Stop
+}
+
 func (w *world) primaryAnswers(holder election.Holder) bool {
 	pod := w.pod(holder.Instance)
 	return pod != nil && string(pod.UID) == holder.PodUID && w.states[pod.UID].Role == instanceapi.RolePrimary
@@ -711,7 +717,7 @@ func (w *world) elect() {
 		return
 	}
 	record, holder := Observation{Lease: lease}.record()
-	if w.primaryAnswers(holder) || w.restartsInPlace(holder) {
+	if w.primaryAnswers(holder) || w.restartsInPlace(holder) || w.toldToStop() {
 		return
 	}
 	for _, m := range record.Members {

@@ -13,6 +13,10 @@ func (s *State) stand(c Settings, in Input, out *Output) {
 	if in.Lease == nil || s.pending != nil || in.Data.ID == "" || in.Primary != nil {
 		return
 	}
+	if in.Rest {
+		s.candidacy = nil
+		return
+	}
 	if s.founds(in) || s.hasReignedLast(in) && s.mayTakeBack(c, in) {
 		s.takeBack(in, out)
 		return

@@ -47,6 +47,8 @@ func (s *State) hold(c Settings, in Input, out *Output) {
 	case s.pending != nil:
 	case r.mustRead:
 		out.Read = true
+	case in.Halt != nil && in.Primary == nil:
+		s.halt(in, want, out)
 	case in.Resign != nil && in.Primary == nil && len(want.Members) > 0:
 		if _, found := want.member(in.Resign.Nominee); found {
 			want.Nominee = in.Resign.Nominee
@@ -56,6 +58,24 @@ func (s *State) hold(c Settings, in Input, out *Output) {
 	case r.doubtful != nil || r.released || !want.Equal(r.record) || in.Now-r.renewedAt >= c.RenewEvery:
 		s.write(out, Write{Version: r.version, Holder: s.Me, Record: want, StartedAt: in.Now})
 	}
+}
+
+// halt ends the reign without a successor, once the record says who could be
+// one: since all of them have everything, however the Lease is taken later loses
+// nothing.
+func (s *State) halt(in Input, want Record, out *Output) {
+	r := s.reign
+	if in.Halt.Orderly {
+		want.Members = slices.DeleteFunc(slices.Clone(want.Members), func(m Member) bool { return !slices.Contains(in.Halt.Whole, m) })
+		want.Votes = min(1, len(want.Members))
+		want.Addresses = r.addressesOf(want.Members)
+	}
+	if !in.Halt.Orderly || want.Equal(r.record) && r.doubtful == nil {
+		s.reign = nil
+		return
+	}
+	r.released = true
+	s.write(out, Write{Version: r.version, Holder: s.Me, Record: want, StartedAt: in.Now})
 }
 
 func (s *State) write(out *Output, w Write) {

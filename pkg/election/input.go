@@ -66,6 +66,12 @@ type Input struct {
 	// Resign is there once the holder's server has ended, with every process, and
 	// another shall reign. It is heeded only while there are members.
 	Resign *Resign
+	// Halt is there once the holder's server has ended, with every process, and
+	// nobody shall reign, since people stop the cluster.
+	Halt *Halt
+	// Rest is true while people want nobody to reign: this instance neither stands
+	// for election nor takes the Lease back. A reign under way goes on.
+	Rest bool
 	// Founds is true when this instance's data may begin the first reign, or take
 	// back the last one that the volumes remember, while the Lease has no record;
 	// LastTerm is then the highest term that it remembers.
@@ -102,6 +108,16 @@ type Lease struct {
 type Resign struct {
 	// Nominee is the member that stands first; empty: any.
 	Nominee string
+}
+
+// Halt is how a reign ends without a successor. The Lease keeps its holder, so
+// that the data that reigned last takes it back when people want that.
+type Halt struct {
+	// Orderly is true when the server has shut down in order. Then the record
+	// keeps as members only those in Whole: they have the WAL to its very end, so
+	// that each may elect alone. Else it stays as it is.
+	Orderly bool
+	Whole   []Member
 }
 
 // Data is what an instance has on its volume.

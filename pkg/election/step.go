@@ -55,7 +55,7 @@ func Step(c Settings, s *State, in Input) Output {
 // although the Lease is free.
 func (s *State) whyBlocked(c Settings, in Input) string {
 	l := in.Lease
-	if s.reign != nil || l == nil || l.Record.IsEmpty() || s.hasReignedLast(in) ||
+	if s.reign != nil || l == nil || l.Record.IsEmpty() || s.hasReignedLast(in) || in.Rest ||
 		!l.Holder.IsZero() && in.Now-l.SeenAt < c.LeaseDuration {
 		s.blocked = ""
 		return ""
@@ -158,6 +158,8 @@ func (s *State) target(c Settings, in Input) Target {
 		return Target{Role: Leading, Term: s.reign.record.Term, Open: s.reign.open}
 	case in.Primary != nil:
 		return Target{Role: Stopped, Why: "it does not reign"}
+	case in.Rest && (s.founds(in) || s.hasReignedLast(in)):
+		return Target{Role: Staying, Why: "the cluster is stopped"}
 	case s.founds(in):
 		return Target{Role: Staying, Why: "it claims the Lease"}
 	case in.Lease == nil:

@@ -697,6 +697,7 @@ func (m monkey) input(now Time) Input {
 	return Input{
 		Now: now, Lease: maybe(m, m.lease), Fresh: m.yes(), Data: Data{ID: m.of("d1", "d2", ""), Timeline: m.r.Uint32N(3), End: m.lsn()},
 		Cut: m.term(), Primary: maybe(m, m.primary), Resign: maybe(m, func() Resign { return Resign{m.of("a", "b", "")} }),
+		Halt: maybe(m, func() Halt { return Halt{m.yes(), many(m, m.member)} }), Rest: m.yes(),
 		Founds: m.yes(), LastTerm: m.term(), Forced: m.yes(), Sealed: m.term(),
 		Written:  maybe(m, func() Written { return Written{Outcome(m.r.IntN(4)), m.of("1", "2")} }),
 		Requests: many(m, m.request), Votes: many(m, m.vote), Pleas: many(m, m.plea), Promises: many(m, m.promise),

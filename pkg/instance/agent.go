@@ -86,6 +86,9 @@ type Agent struct {
 	// resignAt is since when.
 	resign   *election.Resign
 	resignAt time.Time
+	// halt is there once the server has stopped for nobody to reign.
+	halt     *election.Halt
+	haltedAt time.Time
 	// gaveIn is true while another instance is to be promoted by force.
 	gaveIn bool
 	// refused is a switchover that failed, and is not tried again.
@@ -105,8 +108,9 @@ type Agent struct {
 	rejoinAt    time.Time
 	missedWAL   int
 	askedAbsent time.Time
-	// leaving is true once the pod is to end, and left when nothing keeps it.
-	leaving, left, handedOver bool
+	// leaving is true once the pod is to end, and left when nothing keeps it;
+	// handedOver and halted say that a primary has been ended for that.
+	leaving, left, handedOver, halted bool
 
 	lock *os.File
 	job  *job

@@ -68,13 +68,28 @@ func (a *Agent) switchover(ctx context.Context, to string) error {
 // awaitWhole waits until the instance has the WAL to its very end, the shutdown
 // checkpoint.
 func (a *Agent) awaitWhole(ctx context.Context, instance string) error {
-	control, err := a.programs.ControlData(ctx, a.volume.data())
+	end, err := a.shutdownCheckpoint(ctx)
 	if err != nil {
 		return err
 	}
-	if control.State != "shut down" {
-		return fmt.Errorf("the server has not shut down in order (%s)", control.State)
+	return a.awaitPast(ctx, instance, end)
+}
+
+// shutdownCheckpoint is where the server, which has ended, wrote its last record;
+// an error if it has not shut down in order.
+func (a *Agent) shutdownCheckpoint(ctx context.Context) (postgres.LSN, error) {
+	control, err := a.programs.ControlData(ctx, a.volume.data())
+	if err != nil {
+		return 0, err
 	}
+	if control.State != "shut down" {
+		return 0, fmt.Errorf("the server has not shut down in order (%s)", control.State)
+	}
+	return control.CheckpointLSN, nil
+}
+
+// awaitPast waits until the instance has received the shutdown checkpoint.
+func (a *Agent) awaitPast(ctx context.Context, instance string, checkpoint postgres.LSN) error {
 	const longest = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
@@ -83,11 +98,11 @@ func (a *Agent) awaitWhole(ctx context.Context, instance string) error {
 		if peer, err := a.peers.peer(ctx, instance); err == nil {
 			last = peer.Received
 		}
-		if last > control.CheckpointLSN {
+		if last > checkpoint {
 			return nil
 		}
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("it has WAL up to %s, and the shutdown checkpoint is at %s", last, control.CheckpointLSN)
+			return fmt.Errorf("it has WAL up to %s, and the shutdown checkpoint is at %s", last, checkpoint)
 		}
 	}
 }

@@ -90,8 +90,9 @@ func (a *Agent) elect() election.Target {
 		}
 	} else if a.job == nil {
 		a.giveUpResigning()
-		in.Resign = a.resign
+		in.Resign, in.Halt = a.resign, a.halt
 	}
+	in.Rest = config.Stop || a.halt != nil
 	if a.givesInToForce(now) {
 		a.elector.forgetReign()
 		in.Data = election.Data{} // it takes nothing back
@@ -99,7 +100,7 @@ func (a *Agent) elect() election.Target {
 	out := a.elector.step(a.electionSettings(), in)
 	a.replication.ask(out.Sync)
 	a.sealing = max(a.sealing, out.Seal)
-	a.status.update(func(s *instanceapi.State) { s.Election = out.Blocked })
+	a.status.update(func(s *instanceapi.State) { s.Election, s.Stopping = out.Blocked, config.Stop })
 	if out.Target.Role == election.Leading {
 		a.lead(out.Target.Term)
 		return out.Target
@@ -253,11 +254,19 @@ func (a *Agent) successor(want string) (name, why string) {
 	return successor(want, a.view.knownLease().Record, seen.Standbys)
 }
 
-// leave ends this instance in order: a primary hands over first, if it can.
+// leave ends this instance in order: a primary hands over first, if it can and
+// the cluster goes on.
 func (a *Agent) leave(ctx context.Context, now running) {
 	switch {
 	case a.resign != nil && time.Since(a.resignAt) < leaseTimeout*2:
 		return // the Lease is being released
+	case a.halt != nil && a.elector.state.Reigns() && time.Since(a.haltedAt) < leaseTimeout*2:
+		return // the record is being written
+	case a.halted:
+	case a.view.knownConfig().Config.Stop && now.Role == instanceapi.RolePrimary && now.Reigning && a.mayLead():
+		a.halted = true
+		a.start(ctx, "halt", a.haltServer)
+		return
 	case now.Open && a.mayLead() && !a.handedOver:
 		a.handedOver = true
 		if to, why := a.successor(""); to != "" {

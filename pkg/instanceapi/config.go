@@ -35,6 +35,10 @@ type Config struct {
 	// HA is how commits are acknowledged, and when a failover begins.
 	HA HA `json:"ha,omitzero"`
 
+	// Stop is true while people want the cluster stopped: a primary whose pod ends
+	// hands over to nobody, and nobody is elected.
+	Stop bool `json:"stop,omitempty"`
+
 	// Switchover, Reclone and ForcePromote are what users have asked for. Each
 	// names a state of the cluster that it was asked in, and is void in any
 	// other, so that nothing happens twice.

@@ -84,6 +84,9 @@ type State struct {
 	// Election says in words what the instance waits for when the Lease is free
 	// and it can't take over, such as votes that are missing; empty otherwise.
 	Election string `json:"election,omitempty"`
+	// Stopping is true once the instance knows that people want the cluster
+	// stopped, as Config.Stop says.
+	Stopping bool `json:"stopping,omitempty"`
 	// Request says in words why what a user has asked for, such as a
 	// switchover, is not under way; empty when there is nothing to say.
 	Request string `json:"request,omitempty"`

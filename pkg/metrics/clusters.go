@@ -34,7 +34,8 @@ func (m *Metrics) WatchClusters(lister postgreslisters.PostgresClusterLister) (s
 	return func() { m.registry.Unregister(c) }, nil
 }
 
-var phases = []v1.Phase{v1.PhaseCreating, v1.PhaseHealthy, v1.PhaseProgressing, v1.PhaseDegraded, v1.PhaseUnavailable, v1.PhaseInvalid}
+var phases = []v1.Phase{v1.PhaseCreating, v1.PhaseHealthy, v1.PhaseProgressing, v1.PhaseDegraded, v1.PhaseUnavailable,
+	v1.PhaseStopping, v1.PhaseStopped, v1.PhasePaused, v1.PhaseInvalid}
 
 func (c *clusters) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.byPhase, c.wanted, c.ready, c.sound} {

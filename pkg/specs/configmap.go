@@ -28,6 +28,8 @@ type Configuration struct {
 	Members []string
 	// Initialiser may run initdb; empty: nobody.
 	Initialiser string
+	// Stop says that the cluster is to stop.
+	Stop bool
 	// WALRoom is the size, in bytes, of the smallest volume that holds WAL beside
 	// data; a WAL volume counts twice. 0: as the spec asks.
 	WALRoom int64
@@ -47,7 +49,7 @@ type Configuration struct {
 func CheckConfiguration(c *v1.PostgresCluster) error {
 	given, err := parameters(c)
 	err = errors.Join(err, checkMemory(c, postgres.Merge(nil, given)), checkReplicas(c, postgres.Merge(postgres.Defaults(0), given)),
-		checkReplication(c, postgres.Merge(nil, given)))
+		checkReplication(c, postgres.Merge(nil, given)), checkPod(c))
 	if hbaErr := postgres.CheckHBA(c.Spec.Postgres.HBA); hbaErr != nil {
 		err = errors.Join(err, fmt.Errorf("spec.postgres.hba: %w", hbaErr))
 	}
@@ -80,6 +82,7 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 			SQL:           initdb.SQL,
 		},
 		HA:           haOf(c),
+		Stop:         config.Stop,
 		Switchover:   config.Switchover,
 		Reclone:      config.Reclone,
 		ForcePromote: config.ForcePromote,
@@ -139,7 +142,7 @@ func ReconfigureConfigMap(live *corev1.ConfigMap, config Configuration) *corev1.
 		return nil // until the spec is accepted there is nothing to make it anew from
 	}
 	held.SystemID, held.Members, held.Bootstrap.Instance = config.SystemID, config.Members, config.Initialiser
-	held.Switchover, held.Reclone, held.ForcePromote, held.Restart = config.Switchover, config.Reclone, config.ForcePromote, config.Restart
+	held.Stop, held.Switchover, held.Reclone, held.ForcePromote, held.Restart = config.Stop, config.Switchover, config.Reclone, config.ForcePromote, config.Restart
 	text, err := json.MarshalIndent(held, "", "  ")
 	if err != nil {
 		return nil

@@ -86,6 +86,25 @@ func full(c *v1.PostgresCluster) {
 		}},
 		PriorityClassName: "important",
 		ImagePullSecrets:  []corev1.LocalObjectReference{{Name: "registry-login"}},
+		Env: []v1.EnvVar{
+			{Name: "LD_PRELOAD", Value: "/usr/lib/libjemalloc.so.2"},
+			{Name: "WHERE", ValueFrom: &v1.EnvSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "site"}, Key: "where"}}},
+		},
+		Sidecars: []v1.Sidecar{{Name: "plain", Image: "docker.io/library/busybox"}, {
+			Name: "exporter", Image: "registry.example.com/exporter:1.2", ImagePullPolicy: corev1.PullAlways,
+			Command: []string{"/exporter"}, Args: []string{"--port", "9187"},
+			Env:     []v1.EnvVar{{Name: "PGHOST", Value: "/sockets"}},
+			EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "exporter"}}}},
+			Ports:   []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9187}},
+			Resources: v1.SidecarResources{
+				Limits:   v1.SidecarQuantities{Memory: ptr.To(resource.MustParse("64Mi")), EphemeralStorage: ptr.To(resource.MustParse("1Gi"))},
+				Requests: v1.SidecarQuantities{CPU: ptr.To(resource.MustParse("10m"))},
+			},
+			LivenessProbe:   &v1.SidecarProbe{HTTPGet: &v1.SidecarHTTPGet{Path: "/", Port: 9187, Scheme: corev1.URISchemeHTTPS}, InitialDelaySeconds: 1, TimeoutSeconds: 2, PeriodSeconds: 3, FailureThreshold: 4},
+			SecurityContext: &corev1.SecurityContext{RunAsUser: ptr.To[int64](65534), ReadOnlyRootFilesystem: ptr.To(true)},
+			VolumeMounts:    []v1.SidecarMount{{Name: "run", MountPath: "/sockets"}},
+		}},
 	}
 }
 

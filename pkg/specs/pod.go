@@ -19,6 +19,9 @@ import (
 // PostgresContainer is the name of the container that runs the server.
 const PostgresContainer = "postgres"
 
+// agentContainer brings the agent's binary into the pod.
+const agentContainer = "agent"
+
 // AgentPort serves the agent's API over mutual TLS, ProbePort its probes.
 const (
 	AgentPort = 8443
@@ -73,7 +76,7 @@ func Pod(c *v1.PostgresCluster, instance, operatorImage string) *corev1.Pod {
 				SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
 			InitContainers:            []corev1.Container{installContainer(c, operatorImage)},
-			Containers:                []corev1.Container{postgresContainer(c)},
+			Containers:                append([]corev1.Container{postgresContainer(c)}, sidecars(c)...),
 			Volumes:                   podVolumes(c, instance),
 			Affinity:                  affinity(c),
 			NodeSelector:              c.Spec.Pod.NodeSelector,
@@ -173,7 +176,7 @@ func podAnnotations(c *v1.PostgresCluster) map[string]string {
 
 func installContainer(c *v1.PostgresCluster, operatorImage string) corev1.Container {
 	return corev1.Container{
-		Name:    "agent",
+		Name:    agentContainer,
 		Image:   operatorImage,
 		Command: []string{"/postgres-operator", "install", binaryPath},
 		// The same as the server's: it runs before it, so it costs nothing more,
@@ -200,7 +203,7 @@ func postgresContainer(c *v1.PostgresCluster) corev1.Container {
 			"--api-listen", fmt.Sprintf(":%d", AgentPort),
 			"--probe-listen", fmt.Sprintf(":%d", ProbePort),
 		},
-		Env: []corev1.EnvVar{
+		Env: append([]corev1.EnvVar{
 			fieldEnv("POD_NAME", "metadata.name"),
 			fieldEnv("POD_NAMESPACE", "metadata.namespace"),
 			fieldEnv("POD_UID", "metadata.uid"),
@@ -210,7 +213,7 @@ func postgresContainer(c *v1.PostgresCluster) corev1.Container {
 			{Name: "PGDATA", Value: fmt.Sprintf("%s/%d/data", dataMount, c.Spec.Postgres.Version)},
 			{Name: "PGHOST", Value: socketDirectory},
 			{Name: "PGUSER", Value: "postgres"},
-		},
+		}, userEnv(c)...),
 		Ports: []corev1.ContainerPort{
 			{Name: PostgresPortName, ContainerPort: PostgresPort, Protocol: corev1.ProtocolTCP},
 			{Name: "agent", ContainerPort: AgentPort, Protocol: corev1.ProtocolTCP},

@@ -58,14 +58,18 @@ func envOf(pod *corev1.Pod, name string) string {
 	return env[i].Value
 }
 
-// no pod runs an image other than the user's and the operator's, and all
-// are pulled with the user's secrets.
+// no pod runs an image other than the user's and the operator's, but for
+// sidecars, which have their own; and all are pulled with the user's secrets.
 func TestEveryContainerHasAnImageOfTheSpec(t *testing.T) {
 	c := shop(full)
+	images := []string{c.Spec.Postgres.Image, operatorImage}
+	for _, s := range c.Spec.Pod.Sidecars {
+		images = append(images, s.Image)
+	}
 	for _, instance := range []string{"shop-1", "shop-3"} {
 		pod := Pod(c, instance, operatorImage)
 		for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-			if container.Image != c.Spec.Postgres.Image && container.Image != operatorImage {
+			if !slices.Contains(images, container.Image) {
 				t.Errorf("container %s runs %s", container.Name, container.Image)
 			}
 		}

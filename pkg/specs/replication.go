@@ -36,7 +36,7 @@ func checkReplication(c *v1.PostgresCluster, parameters map[string]string) error
 	}
 	var errs []error
 	// The schema refuses it, too; an API server may have an older one.
-	if need, instances := *c.Spec.Replication.Need, *c.Spec.Instances; c.Spec.Replication.Durability == v1.DurabilityRequired && need >= instances {
+	if need, instances := *c.Spec.Replication.Need, *c.Spec.Instances; c.Spec.Replication.Durability == v1.DurabilityRequired && need >= instances && instances != 0 {
 		errs = append(errs, fmt.Errorf("spec.replication.need: %d must be less than the %d of spec.instances with mode sync and durability required, since every commit would wait for a replica that isn't there; ask for more instances, lower need, or set durability to preferred or mode to async", need, instances))
 	}
 	for _, name := range []string{"fsync", "full_page_writes"} {

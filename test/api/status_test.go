@@ -142,6 +142,13 @@ func TestF03EveryStatusAgreesWithItself(t *testing.T) {
 	c.AwaitCondition(v1.ConditionSpecAccepted, metav1.ConditionFalse, "listen_addresses")
 	c.Edit(func(c *v1.PostgresCluster) { delete(c.Spec.Postgres.Parameters, "listen_addresses") })
 	c.AwaitReady()
+	c.Edit(pause(true))
+	c.AwaitCondition(v1.ConditionProgressing, metav1.ConditionFalse, "spec.paused")
+	c.Edit(framework.Instances(0))
+	c.Edit(pause(false))
+	awaitPhase(f, c, v1.PhaseStopped)
+	c.Edit(framework.Instances(2))
+	c.AwaitReady()
 	if n := done(); n < 10 {
 		t.Errorf("only %d statuses were seen", n)
 	}
@@ -174,6 +181,9 @@ func contradiction(c *v1.PostgresCluster) error {
 	}
 	if (s.Phase == v1.PhaseUnavailable || s.Phase == v1.PhaseCreating) && is(v1.ConditionPrimaryAvailable) {
 		wrong("%s, with a primary", s.Phase)
+	}
+	if s.Phase == v1.PhaseStopped && (s.Instances != 0 || s.ReadyInstances != 0 || is(v1.ConditionPrimaryAvailable) || is(v1.ConditionReplicating)) {
+		wrong("Stopped, with %d instances, of which %d are ready", s.Instances, s.ReadyInstances)
 	}
 	if (s.Phase == v1.PhaseInvalid) == is(v1.ConditionSpecAccepted) {
 		wrong("%s, and SpecAccepted is %v", s.Phase, is(v1.ConditionSpecAccepted))

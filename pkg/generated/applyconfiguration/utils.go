@@ -18,6 +18,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 	// Group=pgop.dev, Version=v1
 	case v1.SchemeGroupVersion.WithKind("BootstrapSpec"):
 		return &postgresv1.BootstrapSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("EnvSource"):
+		return &postgresv1.EnvSourceApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("EnvVar"):
+		return &postgresv1.EnvVarApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("FailoverSpec"):
 		return &postgresv1.FailoverSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("InitdbSpec"):
@@ -38,6 +42,22 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.ReplicationSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ResourceRequirements"):
 		return &postgresv1.ResourceRequirementsApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("Sidecar"):
+		return &postgresv1.SidecarApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("SidecarExec"):
+		return &postgresv1.SidecarExecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("SidecarHTTPGet"):
+		return &postgresv1.SidecarHTTPGetApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("SidecarMount"):
+		return &postgresv1.SidecarMountApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("SidecarProbe"):
+		return &postgresv1.SidecarProbeApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("SidecarQuantities"):
+		return &postgresv1.SidecarQuantitiesApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("SidecarResources"):
+		return &postgresv1.SidecarResourcesApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("SidecarTCPSocket"):
+		return &postgresv1.SidecarTCPSocketApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("StorageSpec"):
 		return &postgresv1.StorageSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("VolumeStatus"):

@@ -411,6 +411,8 @@ func (a *agent) state() instanceapi.State {
 		VolumeSize: 1 << 30, VolumeFree: 1 << 29,
 	}
 	a.mu.Unlock()
+	config, _ := a.config() // the zero one asks for nothing
+	s.Stopping = config.Stop
 	if secret, err := a.k.factory.Core().V1().Secrets().Lister().Secrets(a.pod.Namespace).Get(specs.TLSSecret(a.pod.Name)); err == nil {
 		s.Credentials = instanceapi.CredentialsHash(secret.Data)
 	}

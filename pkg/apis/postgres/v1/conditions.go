@@ -16,6 +16,14 @@ const (
 	PhaseDegraded Phase = "Degraded"
 	// PhaseUnavailable means that there is no primary that takes writes.
 	PhaseUnavailable Phase = "Unavailable"
+	// PhaseStopping means that the cluster is being stopped, as spec.instances: 0
+	// asks.
+	PhaseStopping Phase = "Stopping"
+	// PhaseStopped means that no instance runs, as spec.instances: 0 asks, and the
+	// volumes are kept.
+	PhaseStopped Phase = "Stopped"
+	// PhasePaused means that the operator changes nothing, as spec.paused asks.
+	PhasePaused Phase = "Paused"
 	// PhaseInvalid means that the spec was refused; what ran before runs on.
 	PhaseInvalid Phase = "Invalid"
 )
@@ -83,6 +91,9 @@ const (
 	ReasonRequestRefused       = "RequestRefused"
 	ReasonRecloned             = "Recloned"
 	ReasonSettled              = "Settled"
+	ReasonStopping             = "Stopping"
+	ReasonStopped              = "Stopped"
+	ReasonPaused               = "Paused"
 	ReasonReconciling          = "Reconciling"
 	ReasonBlocked              = "Blocked"
 	ReasonUpToDate             = "UpToDate"
@@ -101,6 +112,7 @@ const (
 	ReasonCreateFailed         = "CreateFailed"
 	ReasonUnschedulable        = "Unschedulable"
 	ReasonPodFailed            = "PodFailed"
+	ReasonSidecarFailed        = "SidecarFailed"
 	ReasonVolumePending        = "VolumePending"
 	ReasonDiskFull             = "DiskFull"
 	ReasonInstanceFailed       = "InstanceFailed"
@@ -109,6 +121,7 @@ const (
 	ReasonVolumeReplaced       = "VolumeReplaced"
 	ReasonInstanceCreated      = "InstanceCreated"
 	ReasonInstanceRemoved      = "InstanceRemoved"
+	ReasonInstanceStopped      = "InstanceStopped"
 	ReasonInstanceReplaced     = "InstanceReplaced"
 	ReasonNodeLost             = "NodeLost"
 	ReasonClusterCreated       = "ClusterCreated"

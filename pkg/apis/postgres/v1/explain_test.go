@@ -9,7 +9,9 @@ import (
 )
 
 // upstream are the fields whose types are Kubernetes' own.
-var upstream = []string{"spec.pod.affinity.", "spec.pod.tolerations.", "spec.pod.topologySpreadConstraints.", "spec.pod.imagePullSecrets.", "status.conditions."}
+var upstream = []string{"spec.pod.affinity.", "spec.pod.tolerations.", "spec.pod.topologySpreadConstraints.", "spec.pod.imagePullSecrets.",
+	"spec.pod.env.[].valueFrom.", "spec.pod.sidecars.[].env.[].valueFrom.", "spec.pod.sidecars.[].envFrom.", "spec.pod.sidecars.[].ports.",
+	"spec.pod.sidecars.[].securityContext.", "status.conditions."}
 
 func isUpstream(name string) bool {
 	for _, prefix := range upstream {

@@ -53,14 +53,17 @@ type PostgresClusterList struct {
 
 // PostgresClusterSpec is what the user asks for.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.replication) || !has(self.replication.mode) || self.replication.mode != 'sync' || (has(self.replication.durability) && self.replication.durability != 'required') || (has(self.replication.need) ? self.replication.need : 1) < (has(self.instances) ? self.instances : 1)",message="spec.replication.need: must be less than spec.instances with mode sync and durability required, since every commit would wait for a replica that isn't there; ask for more instances, lower need, or set durability to preferred or mode to async"
+// +kubebuilder:validation:XValidation:rule="!has(self.paused) || !self.paused || (has(self.storage.retain) ? self.storage.retain : 'Retain') == (has(oldSelf.storage.retain) ? oldSelf.storage.retain : 'Retain')",message="spec.storage.retain: stays as it is while spec.paused is true, since nothing is done about the volumes then; set spec.paused to false first"
+// +kubebuilder:validation:XValidation:rule="!has(self.replication) || !has(self.replication.mode) || self.replication.mode != 'sync' || (has(self.replication.durability) && self.replication.durability != 'required') || (has(self.replication.need) ? self.replication.need : 1) < (has(self.instances) ? self.instances : 1) || (has(self.instances) && self.instances == 0)",message="spec.replication.need: must be less than spec.instances with mode sync and durability required, since every commit would wait for a replica that isn't there; ask for more instances, lower need, or set durability to preferred or mode to async"
 type PostgresClusterSpec struct {
 	// How many instances: one primary, the others replicas. Instances are pods
 	// with a volume each, named <cluster>-1, <cluster>-2 and so on. Scaling down
-	// removes replicas with their volumes, never the primary. Default 1.
+	// removes replicas with their volumes, never the primary. 0 stops the cluster in
+	// order and keeps all volumes; any other number starts it again with its data.
+	// Default 1.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Maximum=99
-	// +kubebuilder:validation:XValidation:rule="self >= 1",message="spec.instances: at least 1. To stop a cluster, delete it: volumes stay while spec.storage.retain is Retain, and the same manifest brings the cluster back with its data"
+	// +kubebuilder:validation:XValidation:rule="self >= 0",message="spec.instances: at least 0. With 0 the cluster is stopped and keeps its volumes"
 	// +optional
 	Instances *int32 `json:"instances,omitempty"`
 
@@ -90,6 +93,12 @@ type PostgresClusterSpec struct {
 	// Template for what the operator does not own in the pods it makes.
 	// +optional
 	Pod PodSpec `json:"pod,omitzero"`
+
+	// While true, the operator watches and reports, and changes nothing: edits and
+	// requests wait, and the condition Progressing says what is held back. The
+	// instances run on, and elect another primary when one is lost. Default false.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
 }
 
 // PostgresSpec is the server and its configuration.
@@ -401,6 +410,21 @@ type PodSpec struct {
 	// +listType=atomic
 	// +optional
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+	// Environment variables of the Postgres container, as in a pod. A value that
+	// comes from a Secret or ConfigMap is read when the container starts.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.all(e, !(e.name.startsWith('PG') || e.name.startsWith('POD_') || e.name.startsWith('KUBERNETES_') || e.name in ['NODE_NAME', 'HOME', 'PATH', 'GODEBUG', 'GOGC', 'GOMAXPROCS', 'GOMEMLIMIT', 'GOTRACEBACK', 'HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY', 'http_proxy', 'https_proxy', 'no_proxy', 'SSL_CERT_DIR', 'SSL_CERT_FILE']))",message="spec.pod.env: the operator's agent, which runs the server, goes by PG*, POD_*, KUBERNETES_*, NODE_NAME, HOME, PATH, by variables of Go (GODEBUG, GOGC, GOMAXPROCS, GOMEMLIMIT, GOTRACEBACK), of proxies and of certificates (SSL_CERT_DIR, SSL_CERT_FILE); leave them out, or set them in a sidecar"
+	// +kubebuilder:validation:XValidation:rule="self.all(e, !(e.name.startsWith('LC_') || e.name in ['LANG', 'LANGUAGE', 'TZ']))",message="spec.pod.env: the server does not take its language and time zone from LC_*, LANG, LANGUAGE and TZ; set lc_messages, timezone and the like in spec.postgres.parameters"
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Env []EnvVar `json:"env,omitempty"`
+	// Containers that run beside the server in each pod.
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Sidecars []Sidecar `json:"sidecars,omitempty"`
 }
 
 // PostgresClusterStatus is what is there.
@@ -414,7 +438,7 @@ type PostgresClusterStatus struct {
 	// The instance that takes writes, or took them last while there is none.
 	// +optional
 	Primary string `json:"primary,omitempty"`
-	// How many instances there are.
+	// How many instances there are; none in a cluster that is stopped.
 	// +optional
 	Instances int32 `json:"instances,omitempty"`
 	// How many instances serve: the primary, and replicas that stream from it.

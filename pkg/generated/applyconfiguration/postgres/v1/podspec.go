@@ -29,6 +29,11 @@ type PodSpecApplyConfiguration struct {
 	PriorityClassName *string `json:"priorityClassName,omitempty"`
 	// Secrets with which images are pulled.
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+	// Environment variables of the Postgres container, as in a pod. A value that
+	// comes from a Secret or ConfigMap is read when the container starts.
+	Env []EnvVarApplyConfiguration `json:"env,omitempty"`
+	// Containers that run beside the server in each pod.
+	Sidecars []SidecarApplyConfiguration `json:"sidecars,omitempty"`
 }
 
 // PodSpecApplyConfiguration constructs a declarative configuration of the PodSpec type for use with
@@ -121,6 +126,32 @@ func (b *PodSpecApplyConfiguration) WithPriorityClassName(value string) *PodSpec
 func (b *PodSpecApplyConfiguration) WithImagePullSecrets(values ...corev1.LocalObjectReference) *PodSpecApplyConfiguration {
 	for i := range values {
 		b.ImagePullSecrets = append(b.ImagePullSecrets, values[i])
+	}
+	return b
+}
+
+// WithEnv adds the given value to the Env field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Env field.
+func (b *PodSpecApplyConfiguration) WithEnv(values ...*EnvVarApplyConfiguration) *PodSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithEnv")
+		}
+		b.Env = append(b.Env, *values[i])
+	}
+	return b
+}
+
+// WithSidecars adds the given value to the Sidecars field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Sidecars field.
+func (b *PodSpecApplyConfiguration) WithSidecars(values ...*SidecarApplyConfiguration) *PodSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithSidecars")
+		}
+		b.Sidecars = append(b.Sidecars, *values[i])
 	}
 	return b
 }

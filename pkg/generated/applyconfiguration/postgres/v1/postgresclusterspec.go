@@ -9,7 +9,9 @@ package v1
 type PostgresClusterSpecApplyConfiguration struct {
 	// How many instances: one primary, the others replicas. Instances are pods
 	// with a volume each, named <cluster>-1, <cluster>-2 and so on. Scaling down
-	// removes replicas with their volumes, never the primary. Default 1.
+	// removes replicas with their volumes, never the primary. 0 stops the cluster in
+	// order and keeps all volumes; any other number starts it again with its data.
+	// Default 1.
 	Instances *int32 `json:"instances,omitempty"`
 	// The PostgreSQL server: version, image, configuration.
 	Postgres *PostgresSpecApplyConfiguration `json:"postgres,omitempty"`
@@ -26,6 +28,10 @@ type PostgresClusterSpecApplyConfiguration struct {
 	Bootstrap *BootstrapSpecApplyConfiguration `json:"bootstrap,omitempty"`
 	// Template for what the operator does not own in the pods it makes.
 	Pod *PodSpecApplyConfiguration `json:"pod,omitempty"`
+	// While true, the operator watches and reports, and changes nothing: edits and
+	// requests wait, and the condition Progressing says what is held back. The
+	// instances run on, and elect another primary when one is lost. Default false.
+	Paused *bool `json:"paused,omitempty"`
 }
 
 // PostgresClusterSpecApplyConfiguration constructs a declarative configuration of the PostgresClusterSpec type for use with
@@ -95,5 +101,13 @@ func (b *PostgresClusterSpecApplyConfiguration) WithBootstrap(value *BootstrapSp
 // If called multiple times, the Pod field is set to the value of the last call.
 func (b *PostgresClusterSpecApplyConfiguration) WithPod(value *PodSpecApplyConfiguration) *PostgresClusterSpecApplyConfiguration {
 	b.Pod = value
+	return b
+}
+
+// WithPaused sets the Paused field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Paused field is set to the value of the last call.
+func (b *PostgresClusterSpecApplyConfiguration) WithPaused(value bool) *PostgresClusterSpecApplyConfiguration {
+	b.Paused = &value
 	return b
 }

@@ -19,7 +19,7 @@ type PostgresClusterStatusApplyConfiguration struct {
 	Phase *postgresv1.Phase `json:"phase,omitempty"`
 	// The instance that takes writes, or took them last while there is none.
 	Primary *string `json:"primary,omitempty"`
-	// How many instances there are.
+	// How many instances there are; none in a cluster that is stopped.
 	Instances *int32 `json:"instances,omitempty"`
 	// How many instances serve: the primary, and replicas that stream from it.
 	ReadyInstances *int32 `json:"readyInstances,omitempty"`
