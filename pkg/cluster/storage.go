@@ -79,8 +79,10 @@ func ensureVolumes(o Observation, p *Plan) {
 	}
 	for _, name := range p.Members {
 		i := find(o, name)
-		dropUnaskedVolume(o, p, i)
-		if walGoesWithData(o, i) {
+		if !p.Stop { // then no volume goes
+			dropUnaskedVolume(o, p, i)
+		}
+		if !p.Stop && walGoesWithData(o, i) {
 			p.delete(i.WAL, v1.ReasonVolumeReplaced, fmt.Sprintf("replacing volume %s, since the data volume that it belongs to was deleted", i.WAL.Name))
 			p.wait("volume %s is made when volume %s, whose data is gone, is gone, too", name, i.WAL.Name)
 			continue
@@ -97,7 +99,7 @@ func ensureVolumes(o Observation, p *Plan) {
 func ensureVolume(o Observation, p *Plan, i Instance, want, live *corev1.PersistentVolumeClaim) {
 	switch {
 	case p.Stop && (live == nil || live.DeletionTimestamp != nil || !specs.IsProvisioned(live)):
-		// A new one is made when the cluster is started.
+		// What is missing is made when the cluster is started.
 	case live == nil && !i.mounts(want.Name):
 		// A pod that waits for its volume gets it. Or the volume is there, and
 		// the cache of volumes is behind that of pods.
