@@ -59,9 +59,12 @@ type observer struct {
 	// does not try.
 	runs func() bool
 
-	mu         sync.Mutex
-	last       observation
-	at         time.Time
+	mu   sync.Mutex
+	last observation
+	at   time.Time
+	// answeredAt is when the server last answered, zero: what it said no longer
+	// holds.
+	answeredAt time.Time
 	settingsAt time.Time
 }
 
@@ -72,21 +75,33 @@ func (o *observer) observe(ctx context.Context, maxAge time.Duration) observatio
 	if !o.at.IsZero() && time.Since(o.at) < maxAge {
 		return o.last
 	}
-	before := o.last.Pending
-	o.last = observation{}
-	if o.runs() {
-		// A look that ends for its caller's sake would be a wrong answer for
-		// the next one.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), observeTimeout)
-		defer cancel()
-		if got, err := o.look(ctx); err == nil { // a server that does not answer is an answer
-			o.last = got
-			o.last.Pending = before
-			o.lookAtSettings(ctx)
-		}
+	if !o.runs() {
+		o.last, o.at, o.answeredAt = observation{}, time.Now(), time.Time{}
+		return o.last
 	}
-	o.at = time.Now()
+	// A look that ends for its caller's sake would be a wrong answer for the next
+	// one.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), observeTimeout)
+	defer cancel()
+	got, err := o.look(ctx)
+	o.note(got, err == nil, time.Now())
+	if err == nil {
+		o.lookAtSettings(ctx)
+	}
 	return o.last
+}
+
+// note takes note of a look. A server that gives no answer for a moment, as on a
+// busy machine, counts as it was before.
+func (o *observer) note(got observation, answered bool, now time.Time) {
+	switch {
+	case answered:
+		got.Pending = o.last.Pending
+		o.last, o.answeredAt = got, now
+	case o.answeredAt.IsZero() || now.Sub(o.answeredAt) >= blip:
+		o.last = observation{}
+	}
+	o.at = now
 }
 
 // recent is the last observation.
@@ -100,7 +115,7 @@ func (o *observer) recent() observation {
 func (o *observer) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.at, o.settingsAt = time.Time{}, time.Time{}
+	o.at, o.answeredAt, o.settingsAt = time.Time{}, time.Time{}, time.Time{}
 }
 
 // lookQuery works on a primary and in recovery: functions that belong to the
