@@ -71,6 +71,28 @@ func (p processID) signal(s syscall.Signal) error {
 	return nil
 }
 
+// kubelet is that of a node.
+func kubelet(node string) (processID, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return processID{}, err
+	}
+	for _, file := range files {
+		args, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		if strings.HasPrefix(string(args), "kubelet\x00") && strings.Contains(string(args), "--hostname-override="+node+"\x00") {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			if err != nil {
+				return processID{}, err
+			}
+			return identify(pid)
+		}
+	}
+	return processID{}, fmt.Errorf("node %s has no kubelet", node)
+}
+
 // agent is PID 1 of an instance's container.
 func (t target) agent() (processID, error) {
 	all, err := framework.Processes(string(t.podUID))

@@ -107,6 +107,7 @@ func runRound(t *testing.T, plan Round, m mode, result *Result) {
 	t.Cleanup(func() { result.Failed = t.Failed() }) // the last thing
 	t.Cleanup(r.awaitGone)
 	r.f = framework.New(t)
+	r.awaitNodes()
 	t.Cleanup(r.cleanUp)
 	underWay.Store(r)
 	r.startCluster()
@@ -180,6 +181,23 @@ func (r *round) undoAll(ctx context.Context) error {
 		u.done = true
 	}
 	return errors.Join(errs...)
+}
+
+// awaitNodes waits until pods go to every node: the round before may have left
+// some without a word to the API server.
+func (r *round) awaitNodes() {
+	r.f.Await(2*time.Minute, "every node takes pods", func(ctx context.Context) error {
+		nodes, err := r.f.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, node := range nodes.Items {
+			if len(node.Spec.Taints) > 0 || node.Spec.Unschedulable {
+				return fmt.Errorf("node %s has taints %v", node.Name, node.Spec.Taints)
+			}
+		}
+		return nil
+	})
 }
 
 // startCluster makes the cluster and waits until it is whole.

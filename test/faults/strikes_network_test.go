@@ -45,7 +45,7 @@ func (r *round) cutNode(ctx context.Context, t target) (proof, error) {
 
 // pauseNode lets every process of the primary's node stand still.
 func pauseNode(ctx context.Context, r *round) (proof, error) {
-	agent, err := r.primary.agent()
+	kubelet, err := kubelet(r.primary.node) // the agent may have gone by another fault
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func pauseNode(ctx context.Context, r *round) (proof, error) {
 		return nil, err
 	}
 	return func(context.Context) (string, error) {
-		return fmt.Sprintf("the agent, process %d, is frozen with its cgroup", agent.pid), agent.frozen()
+		return fmt.Sprintf("the kubelet, process %d, is frozen, and its node with it", kubelet.pid), kubelet.frozen()
 	}, nil
 }
 
