@@ -127,8 +127,8 @@ type PostgresSpec struct {
 
 	// Server parameters, written as people write them: 200, on, "256MB", 1.1.
 	// Those that the operator owns are refused, as is a name in two spellings.
-	// A parameter that needs a restart takes effect at the next restart of each
-	// instance; the condition UpToDate names those that wait for one.
+	// Most take effect at once. One that needs a restart restarts the servers one
+	// at a time, replicas first; the condition UpToDate says how far that has come.
 	// +kubebuilder:validation:MaxProperties=500
 	// +optional
 	Parameters map[string]ParameterValue `json:"parameters,omitempty"`

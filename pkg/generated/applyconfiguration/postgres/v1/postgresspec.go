@@ -22,8 +22,8 @@ type PostgresSpecApplyConfiguration struct {
 	UID *int64 `json:"uid,omitempty"`
 	// Server parameters, written as people write them: 200, on, "256MB", 1.1.
 	// Those that the operator owns are refused, as is a name in two spellings.
-	// A parameter that needs a restart takes effect at the next restart of each
-	// instance; the condition UpToDate names those that wait for one.
+	// Most take effect at once. One that needs a restart restarts the servers one
+	// at a time, replicas first; the condition UpToDate says how far that has come.
 	Parameters map[string]postgresv1.ParameterValue `json:"parameters,omitempty"`
 	// Lines for pg_hba.conf. They come after the operator's own lines, which
 	// let its agents and replicas in, and before the closing default, which
