@@ -69,6 +69,7 @@ var Kinds = []Kind{
 	{Name: "operator-absent"},                           // B-28
 	{Name: "all-pods"},                                  // B-11
 	{Name: "switchover"},                                // E-11
+	{Name: "rolling-change", OnDemand: true},            // B-17; no fault, but measured in the same way
 	{Name: "standby-kill", Realm: standby},
 	{Name: "standby-node-cut", Realm: standby, Hold: 30 * second},
 }

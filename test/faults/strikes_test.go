@@ -55,6 +55,7 @@ var strikes = map[string]strike{
 	"operator-absent":  {prepare: removeOperator, hit: deletePodForGood, serves: true},
 	"all-pods":         {hit: deleteAllPods},
 	"switchover":       {hit: switchOver},
+	"rolling-change":   {hit: changeAll},
 	"standby-kill":     {hit: killStandby},
 	"standby-node-cut": {hit: cutStandbysNode},
 }
@@ -200,5 +201,25 @@ func switchOver(ctx context.Context, r *round) (proof, error) {
 	}
 	return func(context.Context) (string, error) {
 		return to + " holds the Lease", framework.Want("the holder of the Lease", r.lease.holder(), to)
+	}, nil
+}
+
+// changeAll makes a change for which every instance has to restart, the primary
+// last.
+func changeAll(ctx context.Context, r *round) (proof, error) {
+	const patch = `{"spec":{"resources":{"requests":{"memory":"96Mi"}},"postgres":{"parameters":{"max_connections":120}}}}`
+	_, err := r.f.Postgres.PgopV1().PostgresClusters(r.f.Namespace).Patch(ctx, clusterName, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("change the cluster: %w", err)
+	}
+	before := append([]target{r.primary}, r.standbys...)
+	return func(context.Context) (string, error) {
+		pods := r.c.Pods()
+		for _, t := range before {
+			if pod := pods[t.instance]; pod == nil || pod.UID == t.podUID {
+				return "", fmt.Errorf("%s has no new pod yet", t.instance)
+			}
+		}
+		return "every instance has a new pod, and " + r.lease.holder() + " holds the Lease", nil
 	}, nil
 }
