@@ -185,18 +185,15 @@ func TestB11AllPodsDeleted(t *testing.T) {
 	c := f.Create("fall", framework.Instances(3))
 	c.AwaitReady()
 	c.SQL(framework.RW, "create table kept as select generate_series(1, 1000) as n")
-	primary := c.Primary()
 	volumes, err := c.Volumes(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := c.Pods()
+	// The primary may hand over on its way out, to one that goes a moment later.
 	f.Kubectl("delete", "pod", "-l", framework.ClusterLabel+"=fall", "--wait=false")
 	for name, pod := range before {
 		c.AwaitNewPod(name, pod.UID)
-	}
-	if c.Primary() != primary {
-		t.Errorf("the primary is %s instead of %s", c.Primary(), primary)
 	}
 	now, err := c.Volumes(t.Context())
 	if err != nil {
