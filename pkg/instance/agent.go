@@ -62,99 +62,29 @@ type Agent struct {
 	beat    atomic.Int64
 	started time.Time
 
-	// elector is the loop's.
+	// elector is the loop's, and shown what its core knows of the data.
 	elector *elector
-	// leading is the term in which this instance reigns, 0: it does not; shared,
-	// changed under fenceMu, as is the alarm. fenced is true from a fence on
-	// until the server has been taken out of service.
-	leading atomic.Uint64
-	fenced  atomic.Bool
-	fenceMu sync.Mutex
-	alarm   *time.Timer
-	// killMu is held while a fence kills.
-	killMu sync.Mutex
-	// confMu is held while configuration files are rendered and written.
-	confMu sync.Mutex
-	// shown is what the election core knows of the data.
-	shown shownData
-	// sealed is the highest term on the volume; cut the highest for which the WAL
-	// receiver was cut in this life of the agent, sealing the one for which it is
-	// to be, and position what was measured after the cut.
-	sealed, cut, sealing uint64
-	position             position
-	// resign is there once the server has stopped for another to reign, and
-	// resignAt is since when.
-	resign   *election.Resign
-	resignAt time.Time
-	// halt is there once the server has stopped for nobody to reign.
-	halt     *election.Halt
-	haltedAt time.Time
-	// gaveIn is true while another instance is to be promoted by force.
-	gaveIn bool
-	// refused is a switchover that failed, and is not tried again.
-	refused *instanceapi.Switchover
-	// downSince is since when a primary's server has not been up, and upSince
-	// since when it has; one of them is zero.
-	downSince, upSince time.Time
-	// roomier is a member with room on its volume while this one's is full.
-	roomier string
-	// remedy is what a replica that can't stream needs. cantStart is true when its
-	// server has not even started, and nobody has asked the primary why.
-	remedy    remedy
-	cantStart bool
-	// rejoinAt is when a replica last found out why it does not stream,
-	// missedWAL how often it found that WAL is missing, and askedAbsent when a
-	// primary last asked those that do not stream.
-	rejoinAt    time.Time
-	missedWAL   int
-	askedAbsent time.Time
-	// leaving is true once the pod is to end, and left when nothing keeps it;
-	// handedOver and halted say that a primary has been ended for that.
-	leaving, left, handedOver, halted bool
+	shown   shownData
 
-	lock *os.File
-	job  *job
+	// What each of the agent's tasks remembers, in the file of that task.
+	volumeState
+	configState
+	fenceState
+	sealState
+	handoverState
+	leaveState
+	rejoinState
+	newsState
+
+	job *job
 	// retry is when a failed move may be tried again, and failures how many
 	// times it has failed in a row.
 	retry    time.Time
 	failures int
-	// prepared is true once the volume is locked and known.
-	prepared bool
-	data     dataKind
-	wal      walKind
-	identity identity
-	systemID string
-	// segmentSize is that of WAL files, in bytes.
-	segmentSize uint64
-	other       string
-	memory      reignMemory
-
-	server *server
+	server   *server
 	// running says what server runs as; shared, under serverMu.
 	running  running
 	serverMu sync.Mutex
-	// applied is the version of the ConfigMap that was last acted on, and
-	// inForce what the server runs with.
-	applied int
-	inForce settings
-	// raised is what instance.conf gives a standby more of than the configuration;
-	// shared. givenBy and gives are what was last asked of a configuration.
-	raised  atomic.Pointer[demands]
-	givenBy settings
-	gives   demands
-	// outgrown is a parameter of which a replica has less than its data demands.
-	outgrown string
-	// restartHelps is true while another configuration is in force than the server
-	// was started with; shared.
-	restartHelps atomic.Bool
-	// rejected are configurations that the server did not start with, and why.
-	rejected map[settings]string
-	// blameless is true once a configuration that was good did not start either.
-	blameless bool
-	// newsConfig and newsLease are what was last noticed.
-	newsConfig int
-	newsLease  election.Record
-	newsHolder election.Holder
 	// tended is when the server was last looked after.
 	tended time.Time
 	// problem is what tending last found wrong.
@@ -203,9 +133,9 @@ func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*A
 		credentials: &credentials{options: o},
 		children:    &pgrun.Children{},
 		wake:        make(chan struct{}, 1),
-		rejected:    map[settings]string{},
 		started:     time.Now(),
 	}
+	a.rejected = map[settings]string{}
 	a.config = configDir{path: a.volume.config()}
 	a.programs = &pgrun.Programs{Bin: o.Bin, Children: a.children}
 	a.view = &view{wake: a.wakeUp, log: log}

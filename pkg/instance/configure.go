@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -13,6 +15,30 @@ import (
 	"github.com/pgop/postgres-operator/pkg/postgres"
 	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
 )
+
+// configState is what is known of configurations, and which is in force.
+type configState struct {
+	// confMu is held while configuration files are rendered and written.
+	confMu sync.Mutex
+	// applied is the version of the ConfigMap that was last acted on, and
+	// inForce what the server runs with.
+	applied int
+	inForce settings
+	// raised is what instance.conf gives a standby more of than the configuration;
+	// shared. givenBy and gives are what was last asked of a configuration.
+	raised  atomic.Pointer[demands]
+	givenBy settings
+	gives   demands
+	// outgrown is a parameter of which a replica has less than its data demands.
+	outgrown string
+	// restartHelps is true while another configuration is in force than the server
+	// was started with; shared.
+	restartHelps atomic.Bool
+	// rejected are configurations that the server did not start with, and why.
+	rejected map[settings]string
+	// blameless is true once a configuration that was good did not start either.
+	blameless bool
+}
 
 // installConfig puts the configuration in force with which the server starts
 // next: the ConfigMap's, or one that was in force before if the server refuses

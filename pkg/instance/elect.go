@@ -1,216 +1,101 @@
 package instance
 
 import (
-	"cmp"
-	"context"
 	"time"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
-
-	"github.com/sirupsen/logrus"
 
 	"github.com/pgop/postgres-operator/pkg/election"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
-	"github.com/pgop/postgres-operator/pkg/postgres"
 )
 
-const (
-	// leaseDuration is what spec.failover.leaseDuration defaults to.
-	leaseDuration = 10 * time.Second
-	// leaseTimeout bounds one request: the next renewal must not wait for it.
-	leaseTimeout = 1500 * time.Millisecond
-	// voteWindow, nomineeFirst and absence are as in election.Settings.
-	voteWindow   = time.Second
-	nomineeFirst = 3 * time.Second
-	absence      = 4 * time.Second
-)
+// shownData is what the election core knows of the data. It is kept apart,
+// since the data is a job's while one runs.
+type shownData struct {
+	data   election.Data
+	cut    uint64
+	founds bool
+	last   uint64
+	memory reignMemory
+}
 
-// electionSettings are the core's, from what the operator says.
-func electionSettings(ha instanceapi.HA) election.Settings {
-	lease := cmp.Or(ha.LeaseDuration.Duration, leaseDuration)
-	return election.Settings{
-		Mode: cmp.Or(election.Mode(ha.Mode), election.Async), Need: max(1, ha.Need),
-		LeaseDuration: lease, RenewEvery: lease / 5, Margin: lease * 3 / 10,
-		VoteWindow: voteWindow, NomineeFirst: nomineeFirst, Absence: absence,
-		MaxLag: postgres.LSN(cmp.Or(ha.MaxLag, 16<<20)),
+// show shows the core the data as it is now.
+func (a *Agent) show() {
+	a.shown = shownData{cut: a.cut, last: a.memory.Record.Term, memory: a.memory}
+	want := a.situation(election.Target{}).wantedSystem()
+	if a.data != dataComplete || want != "" && want != a.systemID {
+		return
 	}
+	a.shown.data = election.Data{ID: a.identity.ID, SystemID: a.systemID, Timeline: a.position.Timeline, End: a.position.End}
+	a.shown.founds, _ = a.situation(election.Target{}).founds()
 }
 
-// elector carries messages, reads and writes between the election core and the
-// world. Its methods never block; the loop calls step.
-type elector struct {
-	kube  Kubernetes
-	view  *view
-	peers *peers
-	inbox *inbox
-	log   *logrus.Entry
-	// since is the zero of the core's clock.
-	since time.Time
-
-	state election.State
-	// last is what the core said last.
-	last election.Output
-}
-
-func (e *elector) now() election.Time { return time.Since(e.since) }
-
-// lease is the Lease as the core sees it. As long as the API has shown none, it is
-// what the volume remembers, and as long as the configuration is not known, by
-// whose rules this instance would reign, it has no version: that lets this
-// instance promise and nothing more.
-func (e *elector) lease(memory reignMemory) *election.Lease {
-	known := e.view.knownLease()
+// elect lets the election core take a step, and ends the server at once if this
+// instance reigns no more.
+func (a *Agent) elect() election.Target {
+	if a.job == nil {
+		a.show()
+		a.elector.state.Sealed = max(a.elector.state.Sealed, a.sealed)
+	}
+	now, config, lease := a.runningAs(), a.view.knownConfig().Config, a.view.knownLease()
+	in := election.Input{
+		Lease: a.elector.lease(a.shown.memory), Data: a.shown.data, Cut: a.shown.cut,
+		Founds: a.shown.founds && lease.Known, LastTerm: a.shown.last,
+	}
+	if forced := config.ForcePromote; forced != nil {
+		in.Forced = forced.Instance == a.options.Instance && forced.Term == lease.Record.Term && !lease.Record.IsEmpty()
+	}
+	if now.Role == instanceapi.RolePrimary && now.Reigning {
+		if seen := a.replication.primary(); seen != nil {
+			in.Primary = seen
+			a.askAbsent(seen.Standbys)
+		}
+	} else if a.job == nil {
+		a.giveUpResigning()
+		in.Resign, in.Halt = a.resign, a.halt
+	}
+	in.Rest = config.Stop || a.halt != nil
+	if a.givesInToForce(now) {
+		a.elector.forgetReign()
+		in.Data = election.Data{} // it takes nothing back
+	}
+	out := a.elector.step(a.electionSettings(), in)
+	a.replication.ask(out.Sync)
+	a.sealing = max(a.sealing, out.Seal)
+	a.status.update(func(s *instanceapi.State) { s.Election, s.Stopping = out.Blocked, config.Stop })
+	if out.Target.Role == election.Leading {
+		a.lead(out.Target.Term)
+		return out.Target
+	}
+	if a.elector.state.Reigns() {
+		return out.Target // it is on its way out
+	}
+	a.resign, a.downSince, a.upSince = nil, time.Time{}, time.Time{}
 	switch {
-	case known.Object != nil:
-		lease := &election.Lease{Version: known.Version, Holder: known.Holder, Record: known.Record, SeenAt: known.SeenAt.Sub(e.since)}
-		if !e.view.knownConfig().Known {
-			lease.Version = ""
-		}
-		return lease
-	case !memory.Record.IsEmpty():
-		return &election.Lease{Holder: election.ParseHolder(memory.Holder), Record: memory.Record, SeenAt: e.now()}
-	}
-	return nil
-}
-
-// step takes one step of the core and sets going what it asks for, but for the
-// server and the seal, which are the loop's.
-func (e *elector) step(c election.Settings, in election.Input) election.Output {
-	e.inbox.moveInto(&in, time.Now())
-	in.Now = e.now()
-	out := election.Step(c, &e.state, in)
-	e.inbox.deliver(out.Votes, out.Promises)
-	if out.Write != nil {
-		e.write(*out.Write, c.LeaseDuration)
-	}
-	if out.Read || e.inbox.wantsRead() {
-		e.read()
-	}
-	if out.Ask != nil {
-		e.log.WithFields(logrus.Fields{"term": out.Ask.Term}).Info("stands for election")
-		for _, member := range out.AskWhom {
-			go e.askVote(member, *out.Ask)
+	case !a.mayLead():
+	case a.job == nil && now.Role == instanceapi.RoleNone:
+		a.abdicate() // nothing runs
+	default:
+		a.fence(out.Target.Why)
+		if a.job != nil {
+			a.job.cancel(errFenced)
 		}
 	}
-	if out.Plead != nil {
-		for _, member := range out.PleadWith {
-			go e.askPromise(member, *out.Plead)
-		}
-	}
-	if out.Blocked != e.last.Blocked && out.Blocked != "" {
-		e.log.WithField("why", out.Blocked).Warn("nobody reigns, and this instance can't take over")
-	}
-	e.last = out
-	return out
+	return out.Target
 }
 
-// forgetReign lets the core know no more of a reign of its own than after a
-// restart of the agent: it does not renew the Lease.
-func (e *elector) forgetReign() {
-	if e.state.Reigns() {
-		e.state = election.State{Me: e.state.Me, Address: e.state.Address, Sealed: e.state.Sealed}
+// givesInToForce says whether people promote another instance while the server of
+// this one, which holds the Lease, can't start. As long as its agent renews the
+// Lease, or takes it back, they would wait for ever.
+func (a *Agent) givesInToForce(now running) bool {
+	forced, lease := a.view.knownConfig().Config.ForcePromote, a.view.knownLease()
+	if forced == nil || forced.Instance == a.options.Instance || forced.Term != lease.Record.Term || lease.Holder.Instance != a.options.Instance {
+		a.gaveIn = false
+		return false
 	}
+	if a.job == nil && now.Role == instanceapi.RoleNone && a.failures > 0 {
+		a.gaveIn = true
+	}
+	return a.gaveIn
 }
 
-func (e *elector) askVote(member election.Member, request election.VoteRequest) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	vote, err := e.peers.vote(ctx, member.Instance, request)
-	if err != nil {
-		e.log.WithError(err).WithField("member", member.Instance).Warn("got no vote")
-		return
-	}
-	e.inbox.put(func() { e.inbox.votes = append(e.inbox.votes, vote) })
-}
-
-func (e *elector) askPromise(member election.Member, plea election.PromiseRequest) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	promise, err := e.peers.promise(ctx, member.Instance, plea)
-	if err != nil {
-		e.log.WithError(err).WithField("member", member.Instance).Warn("got no promise")
-		return
-	}
-	e.inbox.put(func() { e.inbox.promises = append(e.inbox.promises, promise) })
-}
-
-// read reads the Lease, unless a read is under way that began after everything
-// that waits for it.
-func (e *elector) read() {
-	began := time.Now()
-	e.inbox.mu.Lock()
-	busy := !e.inbox.readBegan.IsZero()
-	if !busy {
-		e.inbox.readBegan = began
-	}
-	e.inbox.mu.Unlock()
-	if busy {
-		return // its end wakes the loop, which reads again if it must
-	}
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
-		defer cancel()
-		lease, err := e.kube.Lease(ctx)
-		if err == nil {
-			e.view.SawLease(lease)
-		} else if apierrors.IsNotFound(err) {
-			e.view.SawLease(nil)
-		}
-		if err != nil {
-			// It is wanted again at the next beat.
-			e.inbox.mu.Lock()
-			e.inbox.readBegan = time.Time{}
-			e.inbox.mu.Unlock()
-			return
-		}
-		e.inbox.put(func() { e.inbox.readBegan, e.inbox.fresh = time.Time{}, began })
-	}()
-}
-
-// write writes the Lease once, if it still has the version that the core knows.
-func (e *elector) write(w election.Write, duration time.Duration) {
-	known := e.view.knownLease()
-	done := func(result election.Written) {
-		e.inbox.put(func() { e.inbox.written, e.inbox.writtenAt = &result, time.Now() })
-	}
-	if known.Object == nil || known.Version != w.Version {
-		go done(election.Written{Outcome: election.Refused})
-		return
-	}
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
-		defer cancel()
-		updated, err := e.kube.UpdateLease(ctx, writtenLease(known.Object, w, duration, time.Now()))
-		switch {
-		case err == nil:
-			e.view.SawLease(updated)
-			done(election.Written{Outcome: election.Done, Version: updated.ResourceVersion})
-		case apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
-			e.log.WithError(err).Warn("the Lease was not written")
-			done(election.Written{Outcome: election.Refused})
-		default:
-			e.log.WithError(err).Warn("the Lease may not have been written")
-			done(election.Written{Outcome: election.Unknown})
-		}
-	}()
-}
-
-// writtenLease is the Lease after a write.
-func writtenLease(lease *coordinationv1.Lease, w election.Write, duration time.Duration, now time.Time) *coordinationv1.Lease {
-	written := lease.DeepCopy()
-	written.Spec.RenewTime = &metav1.MicroTime{Time: now}
-	if leaseHolder(lease) != w.Holder {
-		written.Spec.LeaseTransitions = ptr.To(ptr.Deref(lease.Spec.LeaseTransitions, 0) + 1)
-		written.Spec.AcquireTime = written.Spec.RenewTime
-	}
-	written.Spec.HolderIdentity = nil
-	if !w.Holder.IsZero() {
-		written.Spec.HolderIdentity = ptr.To(w.Holder.String())
-	}
-	written.Spec.LeaseDurationSeconds = ptr.To(int32(duration / time.Second))
-	metav1.SetMetaDataAnnotation(&written.ObjectMeta, election.RecordAnnotation, w.Record.String())
-	return written
-}
+// hideData lets the core know that the data is about to be replaced.
+func (a *Agent) hideData() { a.shown.data = election.Data{} }

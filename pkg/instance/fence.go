@@ -3,6 +3,8 @@ package instance
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
@@ -10,6 +12,19 @@ import (
 
 // errFenced means that this instance may not write any more.
 var errFenced = errors.New("this instance reigns no more")
+
+// fenceState is what keeps a server from writing that may not.
+type fenceState struct {
+	// leading is the term in which this instance reigns, 0: it does not; shared,
+	// changed under fenceMu, as is the alarm. fenced is true from a fence on
+	// until the server has been taken out of service.
+	leading atomic.Uint64
+	fenced  atomic.Bool
+	fenceMu sync.Mutex
+	alarm   *time.Timer
+	// killMu is held while a fence kills.
+	killMu sync.Mutex
+}
 
 // mayLead says whether this instance reigns, as of the core's last step.
 func (a *Agent) mayLead() bool { return a.leading.Load() != 0 }

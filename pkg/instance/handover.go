@@ -34,6 +34,26 @@ func successor(want string, record election.Record, standbys []election.Standby)
 	return "", "no replica can take over: none streams and has what was committed"
 }
 
+// handoverState is what a primary knows that gives way, or may have to.
+type handoverState struct {
+	// resign is there once the server has stopped for another to reign, and
+	// resignAt is since when.
+	resign   *election.Resign
+	resignAt time.Time
+	// halt is there once the server has stopped for nobody to reign.
+	halt     *election.Halt
+	haltedAt time.Time
+	// gaveIn is true while another instance is to be promoted by force.
+	gaveIn bool
+	// refused is a switchover that failed, and is not tried again.
+	refused *instanceapi.Switchover
+	// downSince is since when a primary's server has not been up, and upSince
+	// since when it has; one of them is zero.
+	downSince, upSince time.Time
+	// roomier is a member with room on its volume while this one's is full.
+	roomier string
+}
+
 // checkpointPatience is how long the checkpoint before a shutdown may take.
 const checkpointPatience = 30 * time.Second
 
@@ -187,4 +207,74 @@ func orDefault(d time.Duration) time.Duration {
 		return usual
 	}
 	return d
+}
+
+// giveUpResigning goes on as the primary when the Lease can't be written.
+func (a *Agent) giveUpResigning() {
+	const longest = 5 * time.Second
+	if a.resign != nil && time.Since(a.resignAt) > longest {
+		a.log.Warn("the Lease could not be released; going on as the primary")
+		a.resign = nil
+	}
+}
+
+// wantedSwitchover is who shall take over as a user asks; empty: nobody.
+func (a *Agent) wantedSwitchover(now running) string {
+	asked, lease := a.view.knownConfig().Config.Switchover, a.view.knownLease()
+	say := func(text string) { a.status.update(func(s *instanceapi.State) { s.Request = text }) }
+	switch {
+	case asked == nil || asked.From != a.options.Instance || asked.Term != lease.Record.Term:
+		say("")
+		return ""
+	case a.refused != nil && *a.refused == *asked || !now.Open:
+		return ""
+	}
+	to, why := a.successor(asked.To)
+	if to == "" {
+		say(why)
+		return ""
+	}
+	a.refused = asked // it is tried once
+	say("")
+	return to
+}
+
+func (a *Agent) successor(want string) (name, why string) {
+	seen := a.replication.primary()
+	if seen == nil {
+		return "", "the primary does not know its standbys yet"
+	}
+	return successor(want, a.view.knownLease().Record, seen.Standbys)
+}
+
+// leaveState is how far the end of this pod has come.
+type leaveState struct {
+	// leaving is true once the pod is to end, and left when nothing keeps it;
+	// handedOver and halted say that a primary has been ended for that.
+	leaving, left, handedOver, halted bool
+}
+
+// leave ends this instance in order: a primary hands over first, if it can and
+// the cluster goes on.
+func (a *Agent) leave(ctx context.Context, now running) {
+	switch {
+	case a.resign != nil && time.Since(a.resignAt) < leaseTimeout*2:
+		return // the Lease is being released
+	case a.halt != nil && a.elector.state.Reigns() && time.Since(a.haltedAt) < leaseTimeout*2:
+		return // the record is being written
+	case a.halted:
+	case a.view.knownConfig().Config.Stop && now.Role == instanceapi.RolePrimary && now.Reigning && a.mayLead():
+		a.halted = true
+		a.start(ctx, "halt", a.haltServer)
+		return
+	case now.Open && a.mayLead() && !a.handedOver:
+		a.handedOver = true
+		if to, why := a.successor(""); to != "" {
+			a.start(ctx, "switchover", func(ctx context.Context) error { return a.switchover(ctx, to) })
+			return
+		} else {
+			a.log.WithField("why", why).Warn("stopping without handing over")
+		}
+	}
+	a.left = true
 }

@@ -4,12 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"syscall"
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/postgres"
 )
+
+// volumeState is what is on the volume, once it is locked.
+type volumeState struct {
+	lock *os.File
+	// prepared is true once the volume is locked and known.
+	prepared bool
+	data     dataKind
+	wal      walKind
+	identity identity
+	systemID string
+	// segmentSize is that of WAL files, in bytes.
+	segmentSize uint64
+	other       string
+	memory      reignMemory
+}
 
 // prepare checks that this image can run the instance, locks the volume and
 // looks at what is on it.

@@ -13,6 +13,20 @@ import (
 // rejoinEvery is how often a replica that does not stream finds out why.
 const rejoinEvery = 2 * time.Second
 
+// rejoinState is what a replica knows that does not stream.
+type rejoinState struct {
+	// remedy is what a replica that can't stream needs. cantStart is true when its
+	// server has not even started, and nobody has asked the primary why.
+	remedy    remedy
+	cantStart bool
+	// rejoinAt is when a replica last found out why it does not stream,
+	// missedWAL how often it found that WAL is missing, and askedAbsent when a
+	// primary last asked those that do not stream.
+	rejoinAt    time.Time
+	missedWAL   int
+	askedAbsent time.Time
+}
+
 // needsRejoin says whether the replica should find out why it does not stream.
 func (a *Agent) needsRejoin(now running) bool {
 	return now.Role == instanceapi.RoleReplica && !now.Upstream.isZero() && now.answers() && time.Since(a.rejoinAt) >= rejoinEvery &&

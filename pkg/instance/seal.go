@@ -19,6 +19,15 @@ type position struct {
 	End      postgres.LSN
 }
 
+// sealState is how far this instance has given up earlier primaries.
+type sealState struct {
+	// sealed is the highest term on the volume; cut the highest for which the WAL
+	// receiver was cut in this life of the agent, sealing the one for which it is
+	// to be, and position what was measured after the cut.
+	sealed, cut, sealing uint64
+	position             position
+}
+
 // seal remembers the term on the volume, cuts this instance's WAL receiver and
 // measures how far its WAL goes. Only then may its vote leave.
 func (a *Agent) seal(ctx context.Context, term uint64) error {

@@ -179,7 +179,7 @@ func TestStartsThatFailedDoNotRuleOutTheOnlyConfiguration(t *testing.T) {
 	dir := configDir{path: t.TempDir()}
 	only := settings{Conf: "a", HBA: "b"}
 	must(t, dir.keep(only, goodDir))
-	a := &Agent{config: dir, rejected: map[settings]string{only: "no memory"}}
+	a := &Agent{config: dir, configState: configState{rejected: map[settings]string{only: "no memory"}}}
 	chosen, problem, err := a.chooseConfig(context.Background(), only, upstream{})
 	if err != nil || chosen != only || problem != "" {
 		t.Errorf("got %+v, %q, %v", chosen, problem, err)
