@@ -3,7 +3,11 @@ package cluster
 import (
 	"fmt"
 	"slices"
+	"time"
+
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
@@ -221,7 +225,35 @@ func whoKeepsWaiting(o Observation, p *Plan, next string) (name, lacks string) {
 			return name, "has caught up"
 		}
 	}
+	if next != o.primaryName() {
+		return "", ""
+	}
+	for _, name := range p.Members {
+		if served, known := find(o, name).readyFor(o.Now); known && served < servedLong {
+			return name, "has served for a moment"
+		}
+	}
 	return "", ""
+}
+
+// servedLong is for how long every instance has to serve before the primary hands
+// over. kube-proxy takes in changes once a second: those that lead readers to a
+// replica that is new must not delay the one that leads writers to its primary.
+const servedLong = 3 * time.Second
+
+// readyFor is for how long the instance's pod has been ready, to the second, by the
+// clock of its node; false if that can't be told, or is in the future by this one.
+func (i Instance) readyFor(now time.Time) (time.Duration, bool) {
+	if i.Pod == nil {
+		return 0, false
+	}
+	for _, c := range i.Pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+			served := now.Sub(c.LastTransitionTime.Time)
+			return served, served >= 0
+		}
+	}
+	return 0, false
 }
 
 // replayLag is how many bytes of the primary's WAL a replica has not replayed;

@@ -4,9 +4,12 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
@@ -193,6 +196,29 @@ func TestDocumentNamesTheStates(t *testing.T) {
 	for _, state := range changeStates {
 		if !strings.Contains(string(text), string(state)) {
 			t.Errorf("docs/changes.md does not explain the state %s", state)
+		}
+	}
+}
+
+// The primary hands over when every replica has served for a moment, and not in the
+// second in which the last one begins to. A clock that is ahead keeps nothing.
+func TestHandoverWaitsUntilReplicasHaveServed(t *testing.T) {
+	cases := []struct {
+		since time.Duration
+		want  changeState
+	}{{time.Second, Awaiting}, {5 * time.Second, HandingOver}, {-time.Hour, HandingOver}}
+	for _, c := range cases {
+		w := settledWorld(3)
+		w.annotate(v1.RestartAnnotation, "now")
+		for _, name := range []string{"shop-2", "shop-3"} {
+			change(w, name, func(p *corev1.Pod) {
+				metav1.SetMetaDataAnnotation(&p.ObjectMeta, v1.RestartAnnotation, "now")
+				p.Status.Conditions[1].LastTransitionTime = metav1.NewTime(w.now.Add(-c.since))
+			})
+		}
+		w.catchUp(allKinds...)
+		if got := Analyse(w.observe()).Change; got.State != c.want || got.State == Awaiting && got.Awaited != "shop-2" {
+			t.Errorf("the replicas have served for %s: %+v, want %s", c.since, got, c.want)
 		}
 	}
 }
