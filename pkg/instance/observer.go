@@ -84,7 +84,7 @@ func (o *observer) observe(ctx context.Context, maxAge time.Duration) observatio
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), observeTimeout)
 	defer cancel()
 	got, err := o.look(ctx)
-	o.note(got, err == nil, time.Now())
+	o.note(got, err, time.Now())
 	if err == nil {
 		o.lookAtSettings(ctx)
 	}
@@ -92,14 +92,16 @@ func (o *observer) observe(ctx context.Context, maxAge time.Duration) observatio
 }
 
 // note takes note of a look. A server that gives no answer for a moment, as on a
-// busy machine, counts as it was before.
-func (o *observer) note(got observation, answered bool, now time.Time) {
+// busy machine, counts as it was before; one that refuses, as when it shuts down,
+// does not.
+func (o *observer) note(got observation, err error, now time.Time) {
+	silent := errors.Is(err, context.DeadlineExceeded)
 	switch {
-	case answered:
+	case err == nil:
 		got.Pending = o.last.Pending
 		o.last, o.answeredAt = got, now
-	case o.answeredAt.IsZero() || now.Sub(o.answeredAt) >= blip:
-		o.last = observation{}
+	case !silent || o.answeredAt.IsZero() || now.Sub(o.answeredAt) >= blip:
+		o.last, o.answeredAt = observation{}, time.Time{}
 	}
 	o.at = now
 }

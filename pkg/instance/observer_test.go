@@ -1,6 +1,9 @@
 package instance
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 )
@@ -11,7 +14,11 @@ func TestMomentWithoutAnAnswerIsNoNews(t *testing.T) {
 	began := time.Now()
 	o := &observer{}
 	look := func(after time.Duration, answered bool) bool {
-		o.note(observation{Answers: answered, Version: "17.12"}, answered, began.Add(after))
+		var err error
+		if !answered {
+			err = fmt.Errorf("ask the server how it is: %w", context.DeadlineExceeded)
+		}
+		o.note(observation{Answers: answered, Version: "17.12"}, err, began.Add(after))
 		return o.last.Answers
 	}
 	if look(0, false) {
@@ -29,5 +36,10 @@ func TestMomentWithoutAnAnswerIsNoNews(t *testing.T) {
 	o.forget()
 	if look(11*time.Second, false) {
 		t.Error("what was said before a change still holds")
+	}
+	look(12*time.Second, true)
+	o.note(observation{}, errors.New("the database system is shutting down"), began.Add(13*time.Second))
+	if o.last.Answers || look(14*time.Second, false) {
+		t.Error("a server that refuses answers")
 	}
 }

@@ -44,6 +44,14 @@ func TestB09OperatorAwayAndBack(t *testing.T) {
 	})
 	c.AwaitRows(framework.RO, "select count(distinct n) from kept", "2")
 
+	f.Await(framework.Patience, "both servers answer", func(ctx context.Context) error {
+		for name := range c.Pods() {
+			if _, err := c.TrySQLIn(ctx, name, "select 1"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	before := lives(t, c)
 	f.InstallOperator(deployment)
 	c.AwaitReady()

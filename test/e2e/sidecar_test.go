@@ -59,7 +59,11 @@ func TestSidecarOfTheExample(t *testing.T) {
 	c.Edit(func(c *v1.PostgresCluster) { c.Spec.Pod.Sidecars = nil })
 	c.AwaitCondition(v1.ConditionProgressing, metav1.ConditionFalse, "")
 	f.Await(framework.Patience, "the pod has no sidecar", func(context.Context) error {
-		return framework.Want("containers", len(c.Pod("measured-1").Spec.Containers), 1)
+		pod, found := c.Pods()["measured-1"]
+		if !found {
+			return errors.New("the pod is gone, and the new one is not there yet")
+		}
+		return framework.Want("containers", len(pod.Spec.Containers), 1)
 	})
 	c.AwaitReady()
 	c.AwaitRows(framework.RW, "select n from kept", "1")
