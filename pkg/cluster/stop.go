@@ -36,7 +36,7 @@ func stopInstances(o Observation, p *Plan) {
 }
 
 func stopPrimary(o Observation, p *Plan, primary Instance) {
-	if state := primary.State; state != nil && !state.Stopping && !primary.podIsLeaving() && o.stoppingFor() < stopPatience {
+	if state := primary.State; state != nil && !state.Stopping && serverRuns(primary.Pod) && !primary.podIsLeaving() && o.stoppingFor() < stopPatience {
 		p.wait("%s stops as soon as it knows that nobody shall take over", primary.Name)
 		return
 	}
