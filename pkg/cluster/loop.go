@@ -71,6 +71,7 @@ type Loop struct {
 	// whose pods no node is found.
 	lease, switchover, rotation sighting
 	homeless                    sightings
+	ends                        containerEnds
 	// boundTo are the nodes on which alone a claim's volume can be used, by the
 	// claim's UID, of those that were asked for.
 	boundTo map[types.UID][]string
@@ -95,7 +96,7 @@ func NewLoop(deps Deps, key cache.ObjectName, uid types.UID) *Loop {
 		drained: make(chan struct{}),
 		agents:  &agents{},
 		log:     deps.Log.WithFields(logrus.Fields{"namespace": key.Namespace, "cluster": key.Name}),
-		boundTo: map[types.UID][]string{}, homeless: sightings{},
+		boundTo: map[types.UID][]string{}, homeless: sightings{}, ends: containerEnds{},
 		told: map[string]bool{},
 	}
 }
@@ -193,6 +194,7 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 	}
 	l.lookAtTheClock(&o)
 	l.lookForLostNodes(ctx, &o)
+	l.tellOfEnds(o)
 	plan := Analyse(o)
 	failures := l.carryOut(ctx, c, plan)
 	if err := stopped.Err(); err != nil {

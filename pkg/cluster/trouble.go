@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -119,17 +118,19 @@ func containerStart(pod *corev1.Pod) (time.Time, bool) {
 // lastEnd says how the server's container has ended last, if it has, for one that
 // starts anew.
 func lastEnd(pod *corev1.Pod) string {
-	for _, s := range pod.Status.ContainerStatuses {
-		ended := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated)
-		switch {
-		case s.Name != specs.PostgresContainer || ended == nil:
-		case ended.Reason == "OOMKilled":
-			return fmt.Sprintf("; the one before has ended: %s, exit code %d: it took more memory than spec.resources.limits allow", ended.Reason, ended.ExitCode)
-		default:
-			return fmt.Sprintf("; the one before has ended: %s, exit code %d", ended.Reason, ended.ExitCode)
-		}
+	if ended := endOfServer(pod); ended != nil {
+		return "; the one before has ended: " + describeEnd(ended)
 	}
 	return ""
+}
+
+// describeEnd is how a container ended, with the way out where there is one.
+func describeEnd(ended *corev1.ContainerStateTerminated) string {
+	text := fmt.Sprintf("%s, exit code %d", ended.Reason, ended.ExitCode)
+	if ended.Reason == "OOMKilled" {
+		text += ": it took more memory than spec.resources.limits allow"
+	}
+	return text
 }
 
 func orNothing(before, text string) string {

@@ -112,6 +112,7 @@ const (
 	ReasonCreateFailed         = "CreateFailed"
 	ReasonUnschedulable        = "Unschedulable"
 	ReasonPodFailed            = "PodFailed"
+	ReasonContainerEnded       = "ContainerEnded"
 	ReasonSidecarFailed        = "SidecarFailed"
 	ReasonVolumePending        = "VolumePending"
 	ReasonDiskFull             = "DiskFull"
