@@ -1,0 +1,90 @@
+package backup
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// PushWAL archives a file of pg_wal, and returns when the store has it. That
+// the archive has the same content already is a success: with
+// archive_mode = always every instance archives every segment. Other content
+// under the same name is ErrOtherContent, and stays as it is. An OwnerError
+// says that the archive is somebody else's.
+func (r *Repository) PushWAL(ctx context.Context, path string) error {
+	name, err := ParseWALName(filepath.Base(path))
+	if err != nil {
+		return err
+	}
+	if err := r.Claim(ctx); err != nil {
+		return fmt.Errorf("archive %s: %w", name.Text, err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("archive %s: %w", name.Text, err)
+	}
+	err = r.pushFile(ctx, name, file)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("archive %s: %w", name.Text, err)
+	}
+	return nil
+}
+
+func (r *Repository) pushFile(ctx context.Context, name WALName, file *os.File) error {
+	if err := checkWhole(name, file); err != nil {
+		return err
+	}
+	key := r.layout.WAL(name)
+	// To ask first costs a request, and saves sending what another instance has
+	// sent already.
+	object, err := r.store.Stat(ctx, key)
+	if errors.Is(err, ErrNotFound) {
+		if _, err = r.create(ctx, key, file); !errors.Is(err, ErrExists) {
+			return err
+		}
+		object, err = r.store.Stat(ctx, key) // another instance was faster
+	}
+	if err != nil {
+		return err
+	}
+	return r.compare(ctx, object, file)
+}
+
+// checkWhole refuses a segment that can't be whole.
+func checkWhole(name WALName, file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	const least, most = 1 << 20, 1 << 30
+	size := info.Size()
+	isSegment := name.Kind == Segment || name.Kind == Partial
+	if isSegment && (size < least || size > most || size&(size-1) != 0) {
+		return fmt.Errorf("it has %d bytes, which no segment has", size)
+	}
+	return nil
+}
+
+// compare says whether an object in the store holds what the file does.
+func (r *Repository) compare(ctx context.Context, object Object, file *os.File) error {
+	seal, err := r.readSeal(ctx, object)
+	if err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	sum := sha256.New()
+	size, err := io.CopyBuffer(sum, file, make([]byte, 256<<10))
+	if err != nil {
+		return err
+	}
+	if seal.check(r.layout.name(object.Key), r.layout.SystemID, size, sum) != nil {
+		return fmt.Errorf("object %s: %w", object.Key, ErrOtherContent)
+	}
+	return nil
+}
