@@ -34,9 +34,13 @@ func writeNew(path string, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.CopyBuffer(file, content, make([]byte, 256<<10))
+	_, err = io.CopyBuffer(justWriter{file}, content, make([]byte, 256<<10))
 	if err = errors.Join(err, file.Close()); err != nil {
 		return errors.Join(err, os.Remove(path))
 	}
 	return nil
 }
+
+// justWriter hides the other methods of a file, with which io.CopyBuffer would
+// use a smaller buffer than the one that it was given.
+type justWriter struct{ io.Writer }

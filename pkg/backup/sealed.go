@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"strings"
 	"sync"
 
@@ -271,4 +272,22 @@ func (r *Repository) readSeal(ctx context.Context, object Object) (Seal, error) 
 		return Seal{}, &DamagedError{Key: object.Key, Why: err.Error()}
 	}
 	return seal, nil
+}
+
+// blame says who is to blame for an error of who reads: one that is no error
+// of reading is that of the content.
+func (d *download) blame(err error) error {
+	var path *fs.PathError
+	if errors.Is(err, ErrDamaged) || d.source.err != nil || errors.As(err, &path) {
+		return err
+	}
+	return d.damaged(err)
+}
+
+// expect says whether the content, read to its end, is what a record says.
+func (d *download) expect(part Part) error {
+	if sum := hexSum(d.sum); sum != part.SHA256 {
+		return d.damaged(fmt.Errorf("its checksum is %s, and the backup's record says %s", sum, part.SHA256))
+	}
+	return nil
 }

@@ -186,7 +186,7 @@ func (s *Server) Log() string { return s.log.String() }
 func (s *Server) SQL() *pgrun.Server {
 	s.t.Helper()
 	if s.sql == nil {
-		sql, err := pgrun.Open(s.Run, s.Port, "postgres")
+		sql, err := pgrun.OpenForScript(s.Run, s.Port, "postgres")
 		if err != nil {
 			s.t.Fatal(err)
 		}
