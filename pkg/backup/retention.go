@@ -67,8 +67,7 @@ func keep(records []Record, retention Retention, now time.Time) map[string]bool 
 	for _, r := range newestFirst {
 		chain, err := Chain(records, r.ID)
 		if err != nil {
-			// It can't be restored, and is deleted with the others of its age.
-			continue
+			continue // its parent is gone, and it can't be restored any more
 		}
 		byNumber := retention.Keep > 0 && count < retention.Keep
 		// The newest one from before the window is needed for its beginning.

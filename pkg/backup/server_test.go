@@ -168,6 +168,11 @@ func (s *shopServers) prepare(server *pgtest.Server, target backup.TargetSpec) {
 func (s *shopServers) startPromoted(server *pgtest.Server) {
 	s.Helper()
 	server.Start()
+	s.Cleanup(func() {
+		if s.Failed() {
+			s.Log(server.Log())
+		}
+	})
 	eventually(s.T, "the end of recovery", func() bool { return server.Text("pg_is_in_recovery()") == "false" })
 }
 
