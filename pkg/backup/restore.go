@@ -87,11 +87,21 @@ func (r *Repository) restore(ctx context.Context, programs *pgrun.Programs, chai
 	} else if err := r.restoreChain(ctx, programs, chain, o); err != nil {
 		return err
 	}
-	// Without this file the server would take the data for those of a crash.
-	if err := os.WriteFile(filepath.Join(o.Data, "recovery.signal"), nil, 0o600); err != nil {
+	if err := markForRecovery(o.Data); err != nil {
 		return err
 	}
 	return syncVolume(o.Data)
+}
+
+// markForRecovery lets the server recover from the archive. A backup of a
+// replica holds the mark of one, with which the server would wait for more WAL
+// for ever; without any it would take the data for those of a crash.
+func markForRecovery(data string) error {
+	err := os.Remove(filepath.Join(data, "standby.signal"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(filepath.Join(data, "recovery.signal"), nil, 0o600)
 }
 
 // makeEmpty makes a directory that nobody else can read.
