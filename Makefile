@@ -59,6 +59,10 @@ faults-short: ## A few faults under load
 bench: ## Measure a cluster's start, and memory; prints figures
 	hack/bench.sh
 
+.PHONY: bench-backup
+bench-backup: ## Measure archiving, base backups and restores on a local S3 server; prints figures
+	go test ./pkg/backup -run NONE -bench . -benchtime 1x -timeout 30m
+
 .PHONY: lint
 lint: ## go vet, staticcheck, gofmt
 	hack/lint.sh $(STATICCHECK)

@@ -20,3 +20,6 @@ func NewRepository(store Store, prefix string, owner Owner) *Repository {
 
 // Layout says where the repository's objects lie.
 func (r *Repository) Layout() Layout { return r.layout }
+
+// Store is what the repository lies in.
+func (r *Repository) Store() Store { return r.store }
