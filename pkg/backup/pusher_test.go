@@ -42,6 +42,7 @@ func TestNoMoreAreOnTheirWayThanMayBe(t *testing.T) {
 	var mu sync.Mutex
 	now, most := 0, 0
 	together := make(chan struct{})
+	var release sync.Once
 	a.store.before = func(ctx context.Context, call, key string) {
 		if call != "create" || filepath.Base(key) == "owner.json" {
 			return
@@ -49,17 +50,14 @@ func TestNoMoreAreOnTheirWayThanMayBe(t *testing.T) {
 		mu.Lock()
 		now++
 		most = max(most, now)
-		if now == parallel && together != nil {
-			close(together)
-			together = nil
+		if now == parallel {
+			// One more would come meanwhile, if it might.
+			release.Do(func() { time.AfterFunc(200*time.Millisecond, func() { close(together) }) })
 		}
-		wait := together
 		mu.Unlock()
-		if wait != nil {
-			select {
-			case <-wait:
-			case <-time.After(20 * time.Second): // the test fails below
-			}
+		select {
+		case <-together:
+		case <-time.After(20 * time.Second): // the test fails below
 		}
 		mu.Lock()
 		now--
