@@ -354,13 +354,13 @@ func TestALostPrimaryLeavesNoHoleInTheArchive(t *testing.T) {
 	before := s.write(3)
 	at := s.primary.Text("clock_timestamp()")
 	s.primary.Exec("SELECT pg_switch_wal()")
-	all := s.write(3)
+	s.write(3)
 	s.awaitReplay(standby)
 	s.primary.Kill()
 	must(t, os.RemoveAll(s.primary.Data))
 	standby.Exec("SELECT pg_promote()")
 	s.primary = standby
-	all = s.write(2)
+	all := s.write(2)
 	s.switchWAL()
 	for want, target := range map[string]backup.TargetSpec{before: {Time: at}, all: {}} {
 		server := s.restored(record, target)

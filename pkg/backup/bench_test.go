@@ -147,7 +147,9 @@ func BenchmarkBase(b *testing.B) {
 		began = time.Now()
 		record, err := repository.TakeBase(context.Background(), installation.Programs, backup.BaseOptions{
 			ID: backup.NewID(time.Now(), backup.Full, fmt.Sprint(rand.Uint32())), ConnInfo: server.ConnInfo(), SQL: server.SQL(), TempDir: b.TempDir(), Now: time.Now,
-			SwitchWAL: func(ctx context.Context, _ postgres.LSN) error { return server.SQL().Exec(ctx, "SELECT pg_switch_wal()") },
+			SwitchWAL: func(ctx context.Context, _ postgres.LSN) error {
+				return server.SQL().Exec(ctx, "SELECT pg_switch_wal()")
+			},
 		})
 		must(b, err)
 		ours := time.Since(began)
