@@ -47,6 +47,12 @@ type Config struct {
 	ForcePromote *ForcePromote `json:"forcePromote,omitempty"`
 	// Restart is what the operator asks for itself, in the same way.
 	Restart *Restart `json:"restart,omitempty"`
+
+	// Backups is where WAL and base backups go; nil: nowhere, and no WAL is kept for
+	// an archive.
+	Backups *Backups `json:"backups,omitempty"`
+	// TakeBackup is the base backup that is to be taken; nil: none.
+	TakeBackup *TakeBackup `json:"takeBackup,omitempty"`
 }
 
 // HA is spec.replication and spec.failover, with defaults. Zero fields mean the
@@ -119,6 +125,9 @@ type Bootstrap struct {
 	Encoding      string   `json:"encoding"`
 	DataChecksums bool     `json:"dataChecksums"`
 	SQL           []string `json:"sql,omitempty"`
+	// Restore makes the database of a backup, and then Database and Owner name what
+	// the backup is expected to hold; nil: by initdb.
+	Restore *Restore `json:"restore,omitempty"`
 }
 
 // ParseConfig reads the value of ConfigKey.

@@ -50,6 +50,8 @@ type State struct {
 	// Instance and PodUID say who answers.
 	Instance string `json:"instance"`
 	PodUID   string `json:"podUID"`
+	// Life identifies the agent's process: another one has another.
+	Life string `json:"life,omitempty"`
 	// AgentVersion is the version of the agent's binary.
 	AgentVersion string `json:"agentVersion"`
 
@@ -133,6 +135,20 @@ type State struct {
 	// Credentials identifies the certificates that both the agent and its server
 	// use, by CredentialsHash; empty while one of them is behind.
 	Credentials string `json:"credentials,omitempty"`
+
+	// Archive is how archiving goes; nil: there are no backups in the configuration,
+	// or nothing was archived yet in the agent's life.
+	Archive *ArchiveState `json:"archive,omitempty"`
+	// Backup is the base backup that is taken, or was taken last in the agent's life.
+	Backup *BackupState `json:"backup,omitempty"`
+	// CatalogVersion is that of the Catalog that a primary has read, and
+	// CatalogError why it could not be read last time.
+	CatalogVersion string `json:"catalogVersion,omitempty"`
+	CatalogError   string `json:"catalogError,omitempty"`
+	// Restored is how far the restore of a backup is, in bytes of data, of
+	// RestoreTotal.
+	Restored     int64 `json:"restored,omitempty"`
+	RestoreTotal int64 `json:"restoreTotal,omitempty"`
 
 	// VolumeSize and VolumeFree are the data volume's, in bytes.
 	VolumeSize uint64 `json:"volumeSize,omitempty"`

@@ -16,6 +16,16 @@ import (
 func ForKind(kind schema.GroupVersionKind) interface{} {
 	switch kind {
 	// Group=pgop.dev, Version=v1
+	case v1.SchemeGroupVersion.WithKind("BackupProgress"):
+		return &postgresv1.BackupProgressApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("BackupSchedule"):
+		return &postgresv1.BackupScheduleApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("BackupSpec"):
+		return &postgresv1.BackupSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("BackupsStatus"):
+		return &postgresv1.BackupsStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("BackupStore"):
+		return &postgresv1.BackupStoreApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("BootstrapSpec"):
 		return &postgresv1.BootstrapSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("EnvSource"):
@@ -30,6 +40,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.MemberStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("PodSpec"):
 		return &postgresv1.PodSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("PostgresBackup"):
+		return &postgresv1.PostgresBackupApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("PostgresBackupSpec"):
+		return &postgresv1.PostgresBackupSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("PostgresBackupStatus"):
+		return &postgresv1.PostgresBackupStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("PostgresCluster"):
 		return &postgresv1.PostgresClusterApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("PostgresClusterSpec"):
@@ -42,6 +58,20 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.ReplicationSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ResourceRequirements"):
 		return &postgresv1.ResourceRequirementsApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RestorableTimes"):
+		return &postgresv1.RestorableTimesApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RestoreSource"):
+		return &postgresv1.RestoreSourceApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RestoreTarget"):
+		return &postgresv1.RestoreTargetApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RetentionSpec"):
+		return &postgresv1.RetentionSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("S3Store"):
+		return &postgresv1.S3StoreApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("ScheduleStatus"):
+		return &postgresv1.ScheduleStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("SecretName"):
+		return &postgresv1.SecretNameApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("Sidecar"):
 		return &postgresv1.SidecarApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("SidecarExec"):
@@ -62,6 +92,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.StorageSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("VolumeStatus"):
 		return &postgresv1.VolumeStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("VolumeStore"):
+		return &postgresv1.VolumeStoreApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("WALStorageSpec"):
 		return &postgresv1.WALStorageSpecApplyConfiguration{}
 

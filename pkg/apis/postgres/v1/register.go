@@ -12,6 +12,9 @@ const GroupName = "pgop.dev"
 // ClusterKind is the kind of a PostgresCluster, as owner references name it.
 const ClusterKind = "PostgresCluster"
 
+// BackupKind is the kind of a PostgresBackup.
+const BackupKind = "PostgresBackup"
+
 // SchemeGroupVersion is the group and version of every kind in this package.
 var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1"}
 
@@ -28,7 +31,7 @@ func Resource(resource string) schema.GroupResource {
 }
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(SchemeGroupVersion, &PostgresCluster{}, &PostgresClusterList{})
+	scheme.AddKnownTypes(SchemeGroupVersion, &PostgresCluster{}, &PostgresClusterList{}, &PostgresBackup{}, &PostgresBackupList{})
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil
 }

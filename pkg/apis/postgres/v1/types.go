@@ -22,6 +22,7 @@ import (
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyInstances`,description="Instances that serve: the primary, and replicas that stream from it"
 // +kubebuilder:printcolumn:name="Primary",type=string,JSONPath=`.status.primary`,description="The instance that takes writes, or took them last"
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.phase`,description="The conditions in one word"
+// +kubebuilder:printcolumn:name="Backup",type=date,JSONPath=`.status.backup.lastCompleted`,description="The age of the newest complete backup"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 50",message="metadata.name: at most 50 characters, since names of Services, hosts and slots are derived from it; choose a shorter name"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name: lower case letters, digits and '-' only, beginning with a letter and ending with a letter or digit, since Services are named after it"
@@ -89,6 +90,11 @@ type PostgresClusterSpec struct {
 	// until the database exists. Default: initdb with its defaults.
 	// +optional
 	Bootstrap *BootstrapSpec `json:"bootstrap,omitempty"`
+
+	// Where backups go, when they are taken and how long they stay. Default: there are
+	// none, and no WAL is kept for them.
+	// +optional
+	Backup *BackupSpec `json:"backup,omitempty"`
 
 	// Template for what the operator does not own in the pods it makes.
 	// +optional
@@ -315,11 +321,14 @@ type ResourceRequirements struct {
 
 // BootstrapSpec says how the database is made; exactly one way.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.initdb)",message="spec.bootstrap: name exactly one way to make the database: initdb"
+// +kubebuilder:validation:XValidation:rule="has(self.initdb) != has(self.restore)",message="spec.bootstrap: name exactly one way to make the database: initdb or restore"
 type BootstrapSpec struct {
 	// Makes a new, empty database cluster.
 	// +optional
 	Initdb *InitdbSpec `json:"initdb,omitempty"`
+	// Makes the database of a backup.
+	// +optional
+	Restore *RestoreSource `json:"restore,omitempty"`
 }
 
 // InitdbSpec makes a new database cluster with one database and its owner.
@@ -490,6 +499,9 @@ type PostgresClusterStatus struct {
 	// +listMapKey=name
 	// +optional
 	Volumes []VolumeStatus `json:"volumes,omitempty"`
+	// What the store of backups holds, and what comes next; none without spec.backup.
+	// +optional
+	Backup *BackupsStatus `json:"backup,omitempty"`
 }
 
 // VolumeState says what becomes of a volume.

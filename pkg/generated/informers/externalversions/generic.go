@@ -37,6 +37,8 @@ func (f *genericInformer) Lister() cache.GenericLister {
 func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource) (GenericInformer, error) {
 	switch resource {
 	// Group=pgop.dev, Version=v1
+	case v1.SchemeGroupVersion.WithResource("postgresbackups"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Pgop().V1().PostgresBackups().Informer()}, nil
 	case v1.SchemeGroupVersion.WithResource("postgresclusters"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Pgop().V1().PostgresClusters().Informer()}, nil
 

@@ -9,6 +9,8 @@ package v1
 type BootstrapSpecApplyConfiguration struct {
 	// Makes a new, empty database cluster.
 	Initdb *InitdbSpecApplyConfiguration `json:"initdb,omitempty"`
+	// Makes the database of a backup.
+	Restore *RestoreSourceApplyConfiguration `json:"restore,omitempty"`
 }
 
 // BootstrapSpecApplyConfiguration constructs a declarative configuration of the BootstrapSpec type for use with
@@ -22,5 +24,13 @@ func BootstrapSpec() *BootstrapSpecApplyConfiguration {
 // If called multiple times, the Initdb field is set to the value of the last call.
 func (b *BootstrapSpecApplyConfiguration) WithInitdb(value *InitdbSpecApplyConfiguration) *BootstrapSpecApplyConfiguration {
 	b.Initdb = value
+	return b
+}
+
+// WithRestore sets the Restore field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Restore field is set to the value of the last call.
+func (b *BootstrapSpecApplyConfiguration) WithRestore(value *RestoreSourceApplyConfiguration) *BootstrapSpecApplyConfiguration {
+	b.Restore = value
 	return b
 }

@@ -47,6 +47,8 @@ type PostgresClusterStatusApplyConfiguration struct {
 	// The volumes of the instances, sorted by the instance's number, data before
 	// WAL.
 	Volumes []VolumeStatusApplyConfiguration `json:"volumes,omitempty"`
+	// What the store of backups holds, and what comes next; none without spec.backup.
+	Backup *BackupsStatusApplyConfiguration `json:"backup,omitempty"`
 }
 
 // PostgresClusterStatusApplyConfiguration constructs a declarative configuration of the PostgresClusterStatus type for use with
@@ -179,5 +181,13 @@ func (b *PostgresClusterStatusApplyConfiguration) WithVolumes(values ...*VolumeS
 		}
 		b.Volumes = append(b.Volumes, *values[i])
 	}
+	return b
+}
+
+// WithBackup sets the Backup field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Backup field is set to the value of the last call.
+func (b *PostgresClusterStatusApplyConfiguration) WithBackup(value *BackupsStatusApplyConfiguration) *PostgresClusterStatusApplyConfiguration {
+	b.Backup = value
 	return b
 }

@@ -2,6 +2,14 @@
 
 package v1
 
+// PostgresBackupListerExpansion allows custom methods to be added to
+// PostgresBackupLister.
+type PostgresBackupListerExpansion interface{}
+
+// PostgresBackupNamespaceListerExpansion allows custom methods to be added to
+// PostgresBackupNamespaceLister.
+type PostgresBackupNamespaceListerExpansion interface{}
+
 // PostgresClusterListerExpansion allows custom methods to be added to
 // PostgresClusterLister.
 type PostgresClusterListerExpansion interface{}

@@ -8,6 +8,8 @@ import (
 
 // Interface provides access to all the informers in this group version.
 type Interface interface {
+	// PostgresBackups returns a PostgresBackupInformer.
+	PostgresBackups() TypedPostgresBackupInformer
 	// PostgresClusters returns a PostgresClusterInformer.
 	PostgresClusters() TypedPostgresClusterInformer
 }
@@ -21,6 +23,11 @@ type version struct {
 // New returns a new Interface.
 func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakListOptions internalinterfaces.TweakListOptionsFunc) Interface {
 	return &version{factory: f, namespace: namespace, tweakListOptions: tweakListOptions}
+}
+
+// PostgresBackups returns a TypedPostgresBackupInformer.
+func (v *version) PostgresBackups() TypedPostgresBackupInformer {
+	return &postgresBackupInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }
 
 // PostgresClusters returns a TypedPostgresClusterInformer.

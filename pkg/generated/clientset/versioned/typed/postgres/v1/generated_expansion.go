@@ -2,4 +2,6 @@
 
 package v1
 
+type PostgresBackupExpansion interface{}
+
 type PostgresClusterExpansion interface{}

@@ -12,12 +12,17 @@ import (
 
 type PgopV1Interface interface {
 	RESTClient() rest.Interface
+	PostgresBackupsGetter
 	PostgresClustersGetter
 }
 
 // PgopV1Client is used to interact with features provided by the pgop.dev group.
 type PgopV1Client struct {
 	restClient rest.Interface
+}
+
+func (c *PgopV1Client) PostgresBackups(namespace string) PostgresBackupInterface {
+	return newPostgresBackups(c, namespace)
 }
 
 func (c *PgopV1Client) PostgresClusters(namespace string) PostgresClusterInterface {

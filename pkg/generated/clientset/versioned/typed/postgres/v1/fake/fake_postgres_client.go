@@ -12,6 +12,10 @@ type FakePgopV1 struct {
 	*testing.Fake
 }
 
+func (c *FakePgopV1) PostgresBackups(namespace string) v1.PostgresBackupInterface {
+	return newFakePostgresBackups(c, namespace)
+}
+
 func (c *FakePgopV1) PostgresClusters(namespace string) v1.PostgresClusterInterface {
 	return newFakePostgresClusters(c, namespace)
 }
