@@ -9,6 +9,11 @@ import _ "embed"
 //go:embed crd/pgop.dev_postgresclusters.yaml
 var PostgresClusterCRD []byte
 
+// PostgresBackupCRD is the CustomResourceDefinition of PostgresBackup, YAML.
+//
+//go:embed crd/pgop.dev_postgresbackups.yaml
+var PostgresBackupCRD []byte
+
 // PostgresClusterPolicy is a ValidatingAdmissionPolicy for PostgresClusters and
 // its binding, two documents of YAML.
 //

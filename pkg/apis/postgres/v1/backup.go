@@ -300,6 +300,14 @@ type PostgresBackupStatus struct {
 	// Its name in the store.
 	// +optional
 	ID string `json:"id,omitempty"`
+	// Where it is stored. It can be restored from there when the cluster is gone, or
+	// has another store by then.
+	// +optional
+	Store *BackupStore `json:"store,omitempty"`
+	// True once the catalog of the store has shown it. When it is gone from there, this
+	// object goes, too.
+	// +optional
+	InCatalog bool `json:"inCatalog,omitempty"`
 	// The backup, by its id, from which an incremental one goes on.
 	// +optional
 	Parent string `json:"parent,omitempty"`
@@ -400,4 +408,7 @@ type ScheduleStatus struct {
 	// When the last backup was due that was made.
 	// +optional
 	Last *metav1.Time `json:"last,omitempty"`
+	// Why the one that is due is not made yet.
+	// +optional
+	Message string `json:"message,omitempty"`
 }

@@ -62,6 +62,11 @@ const (
 	ConditionProgressing = "Progressing"
 	// ConditionUpToDate is True when every instance runs what the spec asks for.
 	ConditionUpToDate = "UpToDate"
+	// ConditionArchivingWAL is True when the WAL goes into the store of spec.backup.
+	ConditionArchivingWAL = "ArchivingWAL"
+	// ConditionBackedUp is True when the store of spec.backup holds a backup that can
+	// be restored, and the last one has not failed.
+	ConditionBackedUp = "BackedUp"
 	// ConditionSpecAccepted is False when the spec asks for something that the
 	// operator refuses; the message names the field and the way out.
 	ConditionSpecAccepted = "SpecAccepted"
@@ -127,6 +132,18 @@ const (
 	ReasonNodeLost             = "NodeLost"
 	ReasonClusterCreated       = "ClusterCreated"
 	ReasonSchemaOutdated       = "SchemaOutdated"
+	ReasonBackupsOff           = "BackupsOff"
+	ReasonArchiving            = "Archiving"
+	ReasonArchiveFailing       = "ArchiveFailing"
+	ReasonArchiveFillsDisk     = "ArchiveFillsDisk"
+	ReasonBackedUp             = "BackedUp"
+	ReasonNoBackupYet          = "NoBackupYet"
+	ReasonCatalogUnreadable    = "CatalogUnreadable"
+	ReasonArchiveGap           = "ArchiveGap"
+	ReasonBackupStarted        = "BackupStarted"
+	ReasonBackupCompleted      = "BackupCompleted"
+	ReasonBackupFailed         = "BackupFailed"
+	ReasonBackupRemoved        = "BackupRemoved"
 	ReasonAuthorityMade        = "AuthorityMade"
 	ReasonAuthorityRepaired    = "AuthorityRepaired"
 	ReasonAuthorityTrusted     = "AuthorityTrusted"

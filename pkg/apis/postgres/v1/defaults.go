@@ -18,6 +18,7 @@ const (
 	defaultOwner     = "app"
 	defaultLocale    = "C.UTF-8"
 	defaultEncoding  = "UTF8"
+	defaultTimeZone  = "Etc/UTC"
 
 	defaultNeed                = 1
 	defaultLeaseDuration       = 10 * time.Second
@@ -29,7 +30,7 @@ const (
 // WithDefaults returns a copy of c in which every optional field that has a
 // default is set: Instances, Postgres.UID, Postgres.Image, Storage.Retain,
 // Replication and Failover with all of theirs, and Bootstrap with all of its
-// initdb are never empty in it.
+// initdb or restore are never empty in it. Of those two it has one.
 func WithDefaults(c *PostgresCluster) *PostgresCluster {
 	c = c.DeepCopy()
 	s := &c.Spec
@@ -50,11 +51,42 @@ func WithDefaults(c *PostgresCluster) *PostgresCluster {
 	if s.Bootstrap == nil {
 		s.Bootstrap = &BootstrapSpec{}
 	}
-	if s.Bootstrap.Initdb == nil {
-		s.Bootstrap.Initdb = &InitdbSpec{}
+	defaultBootstrap(s.Bootstrap)
+	if s.Backup != nil {
+		defaultSchedules(s.Backup.Schedules)
 	}
-	defaultInitdb(s.Bootstrap.Initdb)
 	return c
+}
+
+// defaultBootstrap prefers a restore where there are both, which the schema
+// refuses: a database that is asked back must not be empty.
+func defaultBootstrap(b *BootstrapSpec) {
+	if b.Restore != nil {
+		b.Initdb = nil
+		setIfEmpty(&b.Restore.Database, defaultDatabase)
+		setIfEmpty(&b.Restore.Owner, defaultOwner)
+		return
+	}
+	if b.Initdb == nil {
+		b.Initdb = &InitdbSpec{}
+	}
+	defaultInitdb(b.Initdb)
+}
+
+func defaultSchedules(schedules []BackupSchedule) {
+	for n := range schedules {
+		setIfEmpty(&schedules[n].TimeZone, defaultTimeZone)
+		setIfEmpty(&schedules[n].Type, BackupFull)
+	}
+}
+
+// Application is the database of the application and the role that owns it. It
+// wants defaults.
+func (b *BootstrapSpec) Application() (database, owner string) {
+	if b.Restore != nil {
+		return b.Restore.Database, b.Restore.Owner
+	}
+	return b.Initdb.Database, b.Initdb.Owner
 }
 
 func defaultReplication(r *ReplicationSpec) {

@@ -17,6 +17,12 @@ type PostgresBackupStatusApplyConfiguration struct {
 	Message *string `json:"message,omitempty"`
 	// Its name in the store.
 	ID *string `json:"id,omitempty"`
+	// Where it is stored. It can be restored from there when the cluster is gone, or
+	// has another store by then.
+	Store *BackupStoreApplyConfiguration `json:"store,omitempty"`
+	// True once the catalog of the store has shown it. When it is gone from there, this
+	// object goes, too.
+	InCatalog *bool `json:"inCatalog,omitempty"`
 	// The backup, by its id, from which an incremental one goes on.
 	Parent *string `json:"parent,omitempty"`
 	// The instance that takes it or took it.
@@ -74,6 +80,22 @@ func (b *PostgresBackupStatusApplyConfiguration) WithMessage(value string) *Post
 // If called multiple times, the ID field is set to the value of the last call.
 func (b *PostgresBackupStatusApplyConfiguration) WithID(value string) *PostgresBackupStatusApplyConfiguration {
 	b.ID = &value
+	return b
+}
+
+// WithStore sets the Store field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Store field is set to the value of the last call.
+func (b *PostgresBackupStatusApplyConfiguration) WithStore(value *BackupStoreApplyConfiguration) *PostgresBackupStatusApplyConfiguration {
+	b.Store = value
+	return b
+}
+
+// WithInCatalog sets the InCatalog field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the InCatalog field is set to the value of the last call.
+func (b *PostgresBackupStatusApplyConfiguration) WithInCatalog(value bool) *PostgresBackupStatusApplyConfiguration {
+	b.InCatalog = &value
 	return b
 }
 

@@ -17,6 +17,8 @@ type ScheduleStatusApplyConfiguration struct {
 	Next *metav1.Time `json:"next,omitempty"`
 	// When the last backup was due that was made.
 	Last *metav1.Time `json:"last,omitempty"`
+	// Why the one that is due is not made yet.
+	Message *string `json:"message,omitempty"`
 }
 
 // ScheduleStatusApplyConfiguration constructs a declarative configuration of the ScheduleStatus type for use with
@@ -46,5 +48,13 @@ func (b *ScheduleStatusApplyConfiguration) WithNext(value metav1.Time) *Schedule
 // If called multiple times, the Last field is set to the value of the last call.
 func (b *ScheduleStatusApplyConfiguration) WithLast(value metav1.Time) *ScheduleStatusApplyConfiguration {
 	b.Last = &value
+	return b
+}
+
+// WithMessage sets the Message field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Message field is set to the value of the last call.
+func (b *ScheduleStatusApplyConfiguration) WithMessage(value string) *ScheduleStatusApplyConfiguration {
+	b.Message = &value
 	return b
 }
