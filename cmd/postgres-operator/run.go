@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 	"time"
+	_ "time/tzdata" // for the time zones of schedules: the image holds nothing but this program
 
 	"github.com/sirupsen/logrus"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
@@ -50,7 +51,7 @@ func parseOperatorFlags(args []string) (operatorFlags, error) {
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "path of a kubeconfig, to run outside of the cluster; default: the pod's service account")
 	set.StringVar(&f.namespace, "namespace", os.Getenv("WATCH_NAMESPACE"), "the namespace to watch; default: all (environment WATCH_NAMESPACE)")
 	set.StringVar(&f.image, "image", os.Getenv("OPERATOR_IMAGE"), "image of this operator, from which instances get their agent (environment OPERATOR_IMAGE)")
-	set.BoolVar(&f.createCRD, "create-crd", true, "install the CRD and its admission policy at start")
+	set.BoolVar(&f.createCRD, "create-crd", true, "install the CRDs and their admission policy at start")
 	set.StringVar(&f.electIn, "leader-elect-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the Lease by which replicas elect their leader; empty: no election, for a single one outside of the cluster (environment POD_NAMESPACE)")
 	set.StringVar(&f.metrics, "metrics-listen", ":8081", "address of /metrics")
 	set.StringVar(&f.probes, "probe-listen", ":8080", "address of /healthz and /readyz")
@@ -237,7 +238,7 @@ func (o *operator) mayWatchNodes(ctx context.Context, kube cluster.Kube) (bool, 
 	return may, err
 }
 
-// install puts the CRD, and the policy that belongs to it, into the cluster. It
+// install puts the CRDs, and the policy that belongs to them, into the cluster. It
 // may be cut short anywhere.
 func (o *operator) install(ctx, stopping context.Context, custom *rest.Config) error {
 	ctx, cut := context.WithCancel(ctx)
@@ -247,8 +248,10 @@ func (o *operator) install(ctx, stopping context.Context, custom *rest.Config) e
 	if err != nil {
 		return fmt.Errorf("make the client of CRDs: %w", err)
 	}
-	if err := controller.InstallCRD(ctx, extensions.ApiextensionsV1().CustomResourceDefinitions(), deploy.PostgresClusterCRD, o.log); err != nil {
-		return err
+	for _, crd := range [][]byte{deploy.PostgresClusterCRD, deploy.PostgresBackupCRD} {
+		if err := controller.InstallCRD(ctx, extensions.ApiextensionsV1().CustomResourceDefinitions(), crd, o.log); err != nil {
+			return err
+		}
 	}
 	admission, err := admissionclient.NewForConfig(o.config)
 	if err != nil {

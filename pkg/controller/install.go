@@ -18,11 +18,11 @@ const (
 	// FieldManager is the name under which the operator applies objects.
 	FieldManager = "postgres-operator"
 
-	// schemaVersionAnnotation numbers the schema of the CRD and of the policy
-	// beside it, so that an older operator never puts its own over a newer one.
+	// schemaVersionAnnotation numbers the schemas of the CRDs and of the policy
+	// beside them, so that an older operator never puts its own over a newer one.
 	schemaVersionAnnotation = "pgop.dev/schema-version"
-	// schemaVersion is raised with each change of either.
-	schemaVersion = 4
+	// schemaVersion is raised with each change of one of them.
+	schemaVersion = 5
 )
 
 // manifest is an object that the operator installs, as its YAML has it.
