@@ -208,6 +208,9 @@ func (i Instance) isStuck() bool {
 
 func (i Instance) hasCurrentTemplate(o Observation) bool {
 	want := specs.Pod(o.Cluster, i.Name, o.OperatorImage)
+	if claim := specs.RestoreClaim(o.Cluster); claim != "" && !specs.UsesVolume(i.Pod, claim) {
+		return false // which the hash leaves out
+	}
 	return i.Pod.Annotations[specs.TemplateHashAnnotation] == want.Annotations[specs.TemplateHashAnnotation]
 }
 

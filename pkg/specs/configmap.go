@@ -42,6 +42,8 @@ type Configuration struct {
 	ForcePromote    *instanceapi.ForcePromote
 	// Restart is the server that is to restart in its place.
 	Restart *instanceapi.Restart
+	// TakeBackup is the base backup that is to be taken.
+	TakeBackup *instanceapi.TakeBackup
 }
 
 // CheckConfiguration says what in the server's configuration the operator
@@ -66,27 +68,21 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 	if err != nil {
 		return nil, err
 	}
-	all := postgres.Merge(postgres.Defaults(cmp.Or(config.WALRoom, WALRoom(c.Spec.Storage))), asked)
-	initdb := c.Spec.Bootstrap.Initdb
+	defaults := postgres.Merge(postgres.Defaults(cmp.Or(config.WALRoom, WALRoom(c.Spec.Storage))), archiving(c))
+	all := postgres.Merge(defaults, asked)
 	text, err := json.MarshalIndent(instanceapi.Config{
-		Cluster:  c.Name,
-		SystemID: config.SystemID,
-		Members:  config.Members,
-		Bootstrap: instanceapi.Bootstrap{
-			Instance:      config.Initialiser,
-			Database:      initdb.Database,
-			Owner:         initdb.Owner,
-			Locale:        initdb.Locale,
-			Encoding:      initdb.Encoding,
-			DataChecksums: *initdb.DataChecksums,
-			SQL:           initdb.SQL,
-		},
+		Cluster:      c.Name,
+		SystemID:     config.SystemID,
+		Members:      config.Members,
+		Bootstrap:    bootstrapOf(c, config.Initialiser),
 		HA:           haOf(c),
 		Stop:         config.Stop,
 		Switchover:   config.Switchover,
 		Reclone:      config.Reclone,
 		ForcePromote: config.ForcePromote,
 		Restart:      config.Restart,
+		Backups:      backupsOf(c),
+		TakeBackup:   config.TakeBackup,
 	}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("marshal configuration of cluster %s: %w", c.Name, err)
@@ -101,6 +97,18 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 	}
 	noteSwitchover(made, config)
 	return made, nil
+}
+
+// bootstrapOf is how the first database is made, by that instance.
+func bootstrapOf(c *v1.PostgresCluster, initialiser string) instanceapi.Bootstrap {
+	database, owner := c.Spec.Bootstrap.Application()
+	b := instanceapi.Bootstrap{Instance: initialiser, Database: database, Owner: owner}
+	if initdb := c.Spec.Bootstrap.Initdb; initdb != nil {
+		b.Locale, b.Encoding, b.DataChecksums, b.SQL = initdb.Locale, initdb.Encoding, *initdb.DataChecksums, initdb.SQL
+		return b
+	}
+	b.Restore = restoreOf(c)
+	return b
 }
 
 // WALRoom is Configuration.WALRoom for volumes of the sizes that the spec asks for.
@@ -143,6 +151,7 @@ func ReconfigureConfigMap(live *corev1.ConfigMap, config Configuration) *corev1.
 	}
 	held.SystemID, held.Members, held.Bootstrap.Instance = config.SystemID, config.Members, config.Initialiser
 	held.Stop, held.Switchover, held.Reclone, held.ForcePromote, held.Restart = config.Stop, config.Switchover, config.Reclone, config.ForcePromote, config.Restart
+	held.TakeBackup = config.TakeBackup
 	text, err := json.MarshalIndent(held, "", "  ")
 	if err != nil {
 		return nil

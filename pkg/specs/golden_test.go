@@ -108,6 +108,35 @@ func full(c *v1.PostgresCluster) {
 	}
 }
 
+// backedUp asks for backups in a bucket.
+func backedUp(c *v1.PostgresCluster) {
+	c.Spec.Backup = &v1.BackupSpec{
+		Store: v1.BackupStore{S3: &v1.S3Store{
+			Bucket: "backups", Prefix: "team/db", Endpoint: "https://minio.example.com:9000/", Region: "eu-1",
+			CredentialsSecret: &v1.SecretName{Name: "s3-login"}, CASecret: &v1.SecretName{Name: "s3-ca"},
+		}},
+		Schedules: []v1.BackupSchedule{{Name: "nightly", Cron: "0 3 * * *"}},
+		Retention: v1.RetentionSpec{Keep: ptr.To[int32](7), Within: "30d"},
+		MaxRate:   ptr.To(resource.MustParse("50Mi")),
+	}
+}
+
+// backedUpOn asks for backups on a volume.
+func backedUpOn(claim, path string) func(*v1.PostgresCluster) {
+	return func(c *v1.PostgresCluster) {
+		c.Spec.Backup = &v1.BackupSpec{Store: v1.BackupStore{Volume: &v1.VolumeStore{Claim: claim, Path: path}}}
+	}
+}
+
+// restored asks for the database of a backup of the cluster old in that store.
+func restored(store v1.BackupStore, target v1.RestoreTarget) func(*v1.PostgresCluster) {
+	return func(c *v1.PostgresCluster) {
+		c.Spec.Bootstrap = &v1.BootstrapSpec{Restore: &v1.RestoreSource{
+			Backup: "20261127T030000Z-full-abc123", Store: &store, Cluster: "old", Target: target, Owner: "shop",
+		}}
+	}
+}
+
 // fromAPIServer is o as it comes back from an API server that admitted it.
 func fromAPIServer[T metav1.Object](t *testing.T, o T) T {
 	t.Helper()
@@ -145,34 +174,51 @@ func goldenObjects(t *testing.T) map[string]any {
 	running.SwitchoverAsked = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	running.Reclone = &instanceapi.Reclone{Instance: "shop-3", DataID: "d3"}
 	running.ForcePromote = &instanceapi.ForcePromote{Instance: "shop-2", Term: 3}
+	taking := members
+	taking.SystemID = "7432000000000000001"
+	taking.TakeBackup = &instanceapi.TakeBackup{ID: "20261127T120000Z-incr-abc123", Name: "shop-nightly-20261127-1200", Parent: "20261127T030000Z-full-abc123", Instance: "shop-2", Life: "life"}
+	inBucket, onVolume := shop(backedUp), shop(backedUpOn("nfs", "team"))
+	fromBucket := shop(backedUpOn("nfs", "team"), restored(v1.BackupStore{S3: &v1.S3Store{Bucket: "old", CredentialsSecret: &v1.SecretName{Name: "old-login"}}}, v1.RestoreTarget{Time: "2026-11-27T12:00:00Z"}))
+	fromVolume := shop(backedUp, restored(v1.BackupStore{Volume: &v1.VolumeStore{Claim: "old-nfs", Path: "x"}}, v1.RestoreTarget{}))
 	services := Services(c)
 	ca, pair := []byte("CA CERTIFICATE"), pki.Pair{Cert: []byte("CERTIFICATE"), Key: []byte("KEY")}
 	since := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	return map[string]any{
-		"pod-defaults":         Pod(c, "shop-2", operatorImage),
-		"pod-full":             Pod(everything, "shop-2", operatorImage),
-		"volume-retained":      Volume(c, "shop-2"),
-		"volume-deleted":       Volume(everything, "shop-2"),
-		"volume-wal":           WALVolume(everything, "shop-2"),
-		"service-rw":           services[0],
-		"service-ro":           services[1],
-		"service-r":            services[2],
-		"service-pods":         services[3],
-		"endpointslice":        RWEndpointSlice(c, services[0]),
-		"configmap-starting":   configMap(t, c, starting),
-		"configmap-full":       configMap(t, everything, running),
-		"lease":                NewLease(c),
-		"pdb":                  DisruptionBudget(c, 3),
-		"serviceaccount":       InstanceServiceAccount(c),
-		"role":                 InstanceRole(c),
-		"rolebinding":          InstanceRoleBinding(c),
-		"secret-app":           text(NewAppSecret(c, "pass-word", ca)),
-		"secret-app-full":      text(NewAppSecret(everything, "a:b@c/d#e%f g-é", ca)),
-		"secret-ca":            text(NewCASecret(c, pair)),
-		"secret-operator":      text(NewOperatorSecret(c, pki.Authorities{Signer: pair, Trusted: ca, Since: since}, pair)),
-		"secret-tls":           text(NewTLSSecret(c, "shop-2", ca, pair, pair)),
-		"certificate-hosts":    CertificateHosts(c, "shop-2"),
-		"labels-of-everything": Labels(c),
+		"pod-defaults":             Pod(c, "shop-2", operatorImage),
+		"pod-full":                 Pod(everything, "shop-2", operatorImage),
+		"volume-retained":          Volume(c, "shop-2"),
+		"volume-deleted":           Volume(everything, "shop-2"),
+		"volume-wal":               WALVolume(everything, "shop-2"),
+		"service-rw":               services[0],
+		"service-ro":               services[1],
+		"service-r":                services[2],
+		"service-pods":             services[3],
+		"endpointslice":            RWEndpointSlice(c, services[0]),
+		"configmap-starting":       configMap(t, c, starting),
+		"configmap-full":           configMap(t, everything, running),
+		"configmap-backup":         configMap(t, inBucket, taking),
+		"configmap-backup-volume":  configMap(t, onVolume, running),
+		"configmap-restore":        configMap(t, fromBucket, starting),
+		"configmap-restore-volume": configMap(t, fromVolume, starting),
+		"pod-backup-volume":        Pod(onVolume, "shop-2", operatorImage),
+		"pod-restore-volume":       Pod(fromVolume, "shop-2", operatorImage),
+		"role-backup":              InstanceRole(inBucket),
+		"role-restore":             InstanceRole(fromBucket),
+		"secret-app-restored":      text(NewAppSecret(fromBucket, "pass-word", ca)),
+		"backup-scheduled":         Backup(c, "shop-nightly-20261127-1200", v1.BackupFull, "nightly", ""),
+		"backup-found":             Backup(c, "before-migration", v1.BackupIncremental, "", "20261127T120000Z-incr-abc123"),
+		"lease":                    NewLease(c),
+		"pdb":                      DisruptionBudget(c, 3),
+		"serviceaccount":           InstanceServiceAccount(c),
+		"role":                     InstanceRole(c),
+		"rolebinding":              InstanceRoleBinding(c),
+		"secret-app":               text(NewAppSecret(c, "pass-word", ca)),
+		"secret-app-full":          text(NewAppSecret(everything, "a:b@c/d#e%f g-é", ca)),
+		"secret-ca":                text(NewCASecret(c, pair)),
+		"secret-operator":          text(NewOperatorSecret(c, pki.Authorities{Signer: pair, Trusted: ca, Since: since}, pair)),
+		"secret-tls":               text(NewTLSSecret(c, "shop-2", ca, pair, pair)),
+		"certificate-hosts":        CertificateHosts(c, "shop-2"),
+		"labels-of-everything":     Labels(c),
 	}
 }
 

@@ -33,6 +33,13 @@ const (
 	// ClassAnnotation is the storage class that a volume was asked to be of;
 	// none: the default.
 	ClassAnnotation = "pgop.dev/storage-class"
+	// AgentAnnotation on a pod is which configurations its agent understands.
+	AgentAnnotation = "pgop.dev/agent-generation"
+	// ScheduleLabel on a PostgresBackup is the schedule that asked for it.
+	ScheduleLabel = "pgop.dev/schedule"
+	// BackupIDAnnotation on a PostgresBackup is the id of the backup in the store that
+	// it tells of. Such a one is never taken: it was found.
+	BackupIDAnnotation = "pgop.dev/backup-id"
 )
 
 // Labels are on every object of the cluster.

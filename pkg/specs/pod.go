@@ -38,6 +38,8 @@ const (
 	tlsMount        = "/pgop/tls"
 	secretsMount    = "/pgop/secrets"
 	appMount        = "/pgop/secrets/app"
+	backupsMount    = "/pgop/backups"
+	restoreMount    = "/pgop/restore"
 	tokenMount      = "/var/run/secrets/kubernetes.io/serviceaccount"
 	socketDirectory = "/run/postgresql"
 )
@@ -87,7 +89,9 @@ func Pod(c *v1.PostgresCluster, instance, operatorImage string) *corev1.Pod {
 		},
 	}
 	mountWALVolume(c, pod)
+	mountBackups(c, pod)
 	pod.Annotations[TemplateHashAnnotation] = hashOf(templateOf(pod, operatorImage))
+	mountRestoreSource(c, pod)
 	if request := c.Annotations[v1.RestartAnnotation]; request != "" {
 		pod.Annotations[v1.RestartAnnotation] = request
 	}
@@ -141,7 +145,7 @@ func DropPodRole(live *corev1.Pod) *corev1.Pod {
 
 // templateOf is the part of pod whose change means that the instance must
 // restart. The operator's own image is left out: a new operator restarts no
-// server by itself.
+// server by itself; and so is the volume of a restore, which is over one day.
 func templateOf(pod *corev1.Pod, operatorImage string) *corev1.Pod {
 	template := pod.DeepCopy()
 	template.OwnerReferences = nil
@@ -168,8 +172,15 @@ func inPlainUnits(r corev1.ResourceRequirements) {
 	}
 }
 
+// agentGeneration is raised when a server's configuration needs an agent that pods
+// made before don't have, so that they are made anew for it. 2: archive_command.
+const agentGeneration = "2"
+
 func podAnnotations(c *v1.PostgresCluster) map[string]string {
-	annotations := map[string]string{"kubectl.kubernetes.io/default-container": PostgresContainer}
+	annotations := map[string]string{
+		"kubectl.kubernetes.io/default-container": PostgresContainer,
+		AgentAnnotation: agentGeneration,
+	}
 	maps.Copy(annotations, c.Spec.Pod.Annotations)
 	return annotations
 }

@@ -19,9 +19,10 @@ func InstanceServiceAccount(c *v1.PostgresCluster) *corev1.ServiceAccount {
 }
 
 // InstanceRole lets the agents touch their cluster's Lease, ConfigMap and rw
-// slice, by name, and nothing else.
+// slice, and read the Secrets of the stores of its backups, by name, and nothing
+// else.
 func InstanceRole(c *v1.PostgresCluster) *rbacv1.Role {
-	return &rbacv1.Role{
+	role := &rbacv1.Role{
 		ObjectMeta: objectMeta(c, ServiceAccount(c.Name)),
 		Rules: []rbacv1.PolicyRule{
 			{
@@ -44,6 +45,15 @@ func InstanceRole(c *v1.PostgresCluster) *rbacv1.Role {
 			},
 		},
 	}
+	if secrets := storeSecrets(c); len(secrets) > 0 { // a rule without names would be for all
+		role.Rules = append(role.Rules, rbacv1.PolicyRule{
+			APIGroups:     []string{""},
+			Resources:     []string{"secrets"},
+			ResourceNames: secrets,
+			Verbs:         []string{"get"},
+		})
+	}
+	return role
 }
 
 // InstanceRoleBinding gives InstanceRole to InstanceServiceAccount.

@@ -31,21 +31,20 @@ func NewPassword() string { return rand.Text() }
 // NewAppSecret is the login of the application's owner, in the forms that
 // programs read. Its keys are those of the Service Binding specification.
 func NewAppSecret(c *v1.PostgresCluster, password string, ca []byte) *corev1.Secret {
-	initdb := c.Spec.Bootstrap.Initdb
-	secret := &corev1.Secret{
+	return &corev1.Secret{
 		ObjectMeta: objectMeta(c, AppSecret(c.Name)),
 		Type:       corev1.SecretTypeOpaque,
-		Data:       appLogin(c, initdb.Owner, password, ca),
+		Data:       appLogin(c, password, ca),
 	}
-	return secret
 }
 
-func appLogin(c *v1.PostgresCluster, user, password string, ca []byte) map[string][]byte {
+func appLogin(c *v1.PostgresCluster, password string, ca []byte) map[string][]byte {
+	database, owner := c.Spec.Bootstrap.Application()
 	info := postgres.ConnInfo{
 		Host:     fmt.Sprintf("%s.%s.svc", RWService(c.Name), c.Namespace),
 		Port:     PostgresPort,
-		DBName:   c.Spec.Bootstrap.Initdb.Database,
-		User:     user,
+		DBName:   database,
+		User:     owner,
 		Password: password,
 		Options:  map[string]string{"sslmode": "require"},
 	}

@@ -152,9 +152,9 @@ type RetentionSpec struct {
 
 // RestoreSource makes the database of a backup.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.backup) && self.backup != '' || has(self.store) && has(self.cluster) && self.cluster != ''",message="spec.bootstrap.restore: name a backup, or the store and the cluster whose backups lie there"
-// +kubebuilder:validation:XValidation:rule="!has(self.store) || has(self.cluster) && self.cluster != ''",message="spec.bootstrap.restore.cluster: name the cluster whose backups lie in the store"
-// +kubebuilder:validation:XValidation:rule="has(self.store) || !has(self.cluster) || self.cluster == ''",message="spec.bootstrap.restore.store: say where the backups of the cluster lie; or leave cluster out, and name a PostgresBackup"
+// +kubebuilder:validation:XValidation:rule="has(self.backup) && self.backup.size() > 0 || has(self.store) && has(self.cluster) && self.cluster.size() > 0",message="spec.bootstrap.restore: name a backup, or the store and the cluster whose backups lie there"
+// +kubebuilder:validation:XValidation:rule="!has(self.store) || has(self.cluster) && self.cluster.size() > 0",message="spec.bootstrap.restore.cluster: name the cluster whose backups lie in the store"
+// +kubebuilder:validation:XValidation:rule="has(self.store) || !has(self.cluster) || self.cluster.size() == 0",message="spec.bootstrap.restore.store: say where the backups of the cluster lie; or leave cluster out, and name a PostgresBackup"
 type RestoreSource struct {
 	// PostgresBackup to restore, in the same namespace; or, with `store`, the id that
 	// status.id of one has shown. Default, with `store`: the one from which the target
