@@ -48,6 +48,7 @@ func ensureConfiguration(o Observation, p *Plan) {
 	config.SystemID, config.Members, config.Initialiser = id, p.Members, initialiser(o, p)
 	config.Switchover, config.SwitchoverAsked, config.Reclone = p.Switchover, p.SwitchoverAsked, p.Reclone
 	config.ForcePromote, config.Restart, config.Stop = p.ForcePromote, p.Restart, p.Stop
+	config.TakeBackup = p.TakeBackup
 	if p.SpecError != "" {
 		if o.ConfigMap == nil {
 			return

@@ -38,6 +38,9 @@ type actor struct {
 // wanted, or has changed since it was seen so that the next pass will see it,
 // needs nothing and is no failure.
 func (a actor) act(ctx context.Context, action Action) (bool, *Failure) {
+	if backup, isBackup := action.Object.(*v1.PostgresBackup); isBackup {
+		return a.actOnBackup(ctx, action, backup)
+	}
 	var err error
 	switch action.Verb {
 	case Create:
@@ -311,6 +314,8 @@ func kindOf(o object) string {
 		return "PodDisruptionBudget"
 	case *v1.PostgresCluster:
 		return "PostgresCluster"
+	case *v1.PostgresBackup:
+		return "PostgresBackup"
 	}
 	return fmt.Sprintf("%T", o)
 }

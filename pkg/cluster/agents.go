@@ -32,6 +32,14 @@ func (a *agents) fetch(ctx context.Context, own *corev1.Secret, pod *corev1.Pod,
 	return client.State(ctx, net.JoinHostPort(pod.Status.PodIP, fmt.Sprint(specs.AgentPort)))
 }
 
+func (a *agents) catalog(ctx context.Context, own *corev1.Secret, pod *corev1.Pod, host string) (instanceapi.Catalog, error) {
+	client, err := a.clientFor(own, pod, host)
+	if err != nil {
+		return instanceapi.Catalog{}, err
+	}
+	return client.Catalog(ctx, net.JoinHostPort(pod.Status.PodIP, fmt.Sprint(specs.AgentPort)))
+}
+
 func (a *agents) clientFor(own *corev1.Secret, pod *corev1.Pod, host string) (*instanceapi.Client, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

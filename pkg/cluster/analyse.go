@@ -20,13 +20,20 @@ const (
 // the random numbers in new keys and passwords, and never modifies o.
 func Analyse(o Observation) Plan {
 	p := Plan{RecheckAfter: idleRecheck}
-	if err := errors.Join(specs.CheckConfiguration(o.Cluster), checkWALVolumes(o)); err != nil {
+	if err := errors.Join(specs.CheckConfiguration(o.Cluster), checkWALVolumes(o), checkSchedules(o.Cluster), checkRestore(o)); err != nil {
 		p.SpecError = err.Error()
 	}
 	if p.SpecError != "" && o.ConfigMap == nil && o.Cluster.Status.SystemID == "" {
 		p.Paused = o.Cluster.Spec.Paused
 		// There is no earlier configuration with which anything could be made.
 		p.wait("nothing is made before the spec is corrected; see the condition SpecAccepted")
+		planBackups(o, &p)
+		if p.Paused {
+			p.hold()
+		}
+		if o.RestoreRefused != "" {
+			p.RecheckAfter = busyRecheck // what it is about may change without an edit
+		}
 		return p
 	}
 	p.ConfigHash = wantedConfigHash(o)
@@ -46,6 +53,7 @@ func Analyse(o Observation) Plan {
 	if len(p.Actions) > 0 || !isSettled(o, p) {
 		p.RecheckAfter = busyRecheck
 	}
+	p.RecheckAfter = min(p.RecheckAfter, backupRecheck(o, p))
 	return p
 }
 
@@ -58,6 +66,7 @@ var rules = []func(Observation, *Plan){
 	ensureSecrets,
 	passRequestsOn,
 	planChange,
+	planBackups,
 	ensureConfiguration,
 	ensureServices,
 	ensureDisruptionBudget,

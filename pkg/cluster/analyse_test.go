@@ -1331,7 +1331,7 @@ func (w *world) grow(size string) {
 // the same name and that size.
 func (w *world) rebirth(instances int32) {
 	for _, kind := range allKinds {
-		if kind != "PersistentVolumeClaim" {
+		if kind != "PersistentVolumeClaim" && kind != v1.BackupKind {
 			clear(w.objects[kind])
 		}
 	}
@@ -1478,7 +1478,8 @@ func TestTheTableShowsEverything(t *testing.T) {
 	for verb, kinds := range map[Verb][]string{
 		Create: allKinds,
 		Update: {"ConfigMap", "EndpointSlice", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Role", "RoleBinding", "Secret", "Service"},
-		Delete: {"PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Secret", "Service"},
+		Delete: {"PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PostgresBackup", "Secret", "Service"},
+		Report: {"PostgresBackup"},
 		Clear:  {"PostgresCluster"},
 	} {
 		for _, kind := range kinds {

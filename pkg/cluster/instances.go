@@ -58,6 +58,10 @@ func endOf(pod *corev1.Pod) string {
 // themselves. No pod is made on a volume that is on its way out, since it would
 // keep the volume from going.
 func ensurePods(o Observation, p *Plan) {
+	if id, _ := o.systemID(); o.RestoreWaits != "" && id == "" {
+		p.wait("%s", o.RestoreWaits)
+		return
+	}
 	for _, name := range p.Members {
 		i := find(o, name)
 		if i.Pod != nil || i.volumeIsLeaving() {

@@ -23,6 +23,7 @@ import (
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	postgresclient "github.com/pgop/postgres-operator/pkg/generated/clientset/versioned/typed/postgres/v1"
 	postgreslisters "github.com/pgop/postgres-operator/pkg/generated/listers/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 )
 
 const (
@@ -67,11 +68,14 @@ type Loop struct {
 	agents  *agents
 	log     *logrus.Entry
 	// lease is what was last seen of the cluster's Lease, switchover of what the
-	// primary is asked for, rotation of the authorities, and homeless the claims for
-	// whose pods no node is found.
-	lease, switchover, rotation sighting
-	homeless                    sightings
-	ends                        containerEnds
+	// primary is asked for, rotation of the authorities, backup of what an agent says of
+	// the one that it was asked for, and homeless the claims for whose pods no node is
+	// found.
+	lease, switchover, rotation, backup sighting
+	homeless                            sightings
+	ends                                containerEnds
+	// catalog is the last that was read of the store; nil: none.
+	catalog *instanceapi.Catalog
 	// boundTo are the nodes on which alone a claim's volume can be used, by the
 	// claim's UID, of those that were asked for.
 	boundTo map[types.UID][]string
@@ -192,6 +196,7 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 		l.log.WithError(err).Warn("can't observe the cluster")
 		return 0, err
 	}
+	l.catalog = readCatalog(ctx, l.agents, l.Listers.Backups, l.catalog, &o)
 	l.lookAtTheClock(&o)
 	l.lookForLostNodes(ctx, &o)
 	l.tellOfEnds(o)
@@ -249,7 +254,7 @@ func (l *Loop) carryOut(ctx context.Context, c *v1.PostgresCluster, plan Plan) [
 // copy that was lost.
 func kindOfEvent(reason string) string {
 	switch reason {
-	case v1.ReasonRequestRefused, v1.ReasonSwitchoverFailed, v1.ReasonNodeLost:
+	case v1.ReasonRequestRefused, v1.ReasonSwitchoverFailed, v1.ReasonNodeLost, v1.ReasonBackupFailed:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal
@@ -358,6 +363,11 @@ func isNews(was *metav1.Condition, now metav1.Condition) bool {
 		return turnsOn(v1.ReasonCommitsWait, was, now) // else it only sums others up
 	case now.Type == v1.ConditionFailoverReady:
 		return turnsOn(v1.ReasonFailoverBlocked, was, now) // else replicas come and go
+	case now.Type == v1.ConditionArchivingWAL:
+		return turnsOn(v1.ReasonArchiveFailing, was, now) || turnsOn(v1.ReasonArchiveFillsDisk, was, now)
+	case now.Type == v1.ConditionBackedUp:
+		// Each backup has an event of its own.
+		return turnsOn(v1.ReasonCatalogUnreadable, was, now) || turnsOn(v1.ReasonArchiveGap, was, now)
 	case now.Reason == v1.ReasonConfigurationNotYet || was != nil && was.Reason == v1.ReasonConfigurationNotYet && now.Status == metav1.ConditionTrue:
 		return false // a reload takes a second
 	case now.Type != v1.ConditionReady && (now.Reason == v1.ReasonStopping || now.Reason == v1.ReasonStopped):
@@ -385,6 +395,10 @@ func newsOf(c metav1.Condition) string {
 		return "every instance runs what the spec asks for"
 	case v1.ConditionSpecAccepted:
 		return "the spec is accepted"
+	case v1.ConditionArchivingWAL:
+		return "WAL goes into the archive"
+	case v1.ConditionBackedUp:
+		return "there is a backup that can be restored"
 	}
 	return c.Type + " is " + string(c.Status)
 }
@@ -392,7 +406,7 @@ func newsOf(c metav1.Condition) string {
 // isBad tells what needs a look from what is the way of things.
 func isBad(reason string) bool {
 	switch reason {
-	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonVolumeGrowing, v1.ReasonVolumeClassKept, v1.ReasonRestarting, v1.ReasonRestartNeeded, v1.ReasonReplicasNotStream, v1.ReasonNoCandidates, v1.ReasonElecting, v1.ReasonStopping, v1.ReasonStopped:
+	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonVolumeGrowing, v1.ReasonVolumeClassKept, v1.ReasonRestarting, v1.ReasonRestartNeeded, v1.ReasonReplicasNotStream, v1.ReasonNoCandidates, v1.ReasonElecting, v1.ReasonStopping, v1.ReasonStopped, v1.ReasonBackupsOff, v1.ReasonNoBackupYet:
 		return false
 	}
 	return true

@@ -53,6 +53,20 @@ type Observation struct {
 	// Ended is the reign before the present one, if this operator saw its end.
 	Ended EndedReign
 
+	// Backups are those of the cluster, oldest first. BackupsTaken are names of
+	// PostgresBackups of the namespace that the catalog would give to others.
+	Backups []*v1.PostgresBackup
+	Taken   map[string]bool
+	// Catalog is what the store holds, as the primary says now; nil while it does not.
+	// It is shared, too.
+	Catalog *instanceapi.Catalog
+	// BackupWaited is for how long the agent that was asked for a backup has said
+	// nothing of it, by the operator's own clock.
+	BackupWaited time.Duration
+	// RestoreWaits is what the restore of a PostgresBackup waits for, and
+	// RestoreRefused why it can't be: then Cluster does not say where it lies.
+	RestoreWaits, RestoreRefused string
+
 	// Spares are volumes that an earlier cluster of the name left and that this
 	// one has no use for, and those of instances that were given up. What they
 	// hold is never touched, and they keep their number.

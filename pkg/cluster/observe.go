@@ -44,20 +44,23 @@ type Listers struct {
 	Leases          coordinationlisters.LeaseLister
 	EndpointSlices  discoverylisters.EndpointSliceLister
 	Budgets         policylisters.PodDisruptionBudgetLister
+	// Backups are those of all clusters.
+	Backups *Backups
 	// Nodes is nil where the operator may not look at nodes.
 	Nodes corelisters.NodeLister
 	// Reigns is told by whoever watches the Leases; may be nil.
 	Reigns *Reigns
 }
 
-// stateFetcher asks the agent of the named instance, at an address, for its
-// state, by the certificate in the operator's own Secret.
-type stateFetcher interface {
+// asker asks the agent of a pod, whose host name its certificate must bear, by the
+// certificate in the operator's own Secret.
+type asker interface {
 	fetch(ctx context.Context, own *corev1.Secret, pod *corev1.Pod, host string) (instanceapi.State, error)
+	catalog(ctx context.Context, own *corev1.Secret, pod *corev1.Pod, host string) (instanceapi.Catalog, error)
 }
 
 // observe gathers what the caches hold of the cluster and asks every agent.
-func observe(ctx context.Context, l Listers, agents stateFetcher, c *v1.PostgresCluster, operatorImage string, now time.Time) (Observation, error) {
+func observe(ctx context.Context, l Listers, agents asker, c *v1.PostgresCluster, operatorImage string, now time.Time) (Observation, error) {
 	o := Observation{
 		Now:           now,
 		Cluster:       v1.WithDefaults(c),
@@ -83,6 +86,9 @@ func observe(ctx context.Context, l Listers, agents stateFetcher, c *v1.Postgres
 	pods := list(own, l.Pods.Pods(c.Namespace).List)
 	volumes := list(own, l.Volumes.PersistentVolumeClaims(c.Namespace).List)
 	if err != nil {
+		return Observation{}, err
+	}
+	if err := observeBackups(l.Backups, &o); err != nil {
 		return Observation{}, err
 	}
 	o.Instances = instancesOf(c, pods, volumes)
@@ -168,7 +174,7 @@ func (o *Observation) setSparesApart() {
 }
 
 // askAgents fills in the State of every instance, asking all at once.
-func askAgents(ctx context.Context, agents stateFetcher, o Observation) {
+func askAgents(ctx context.Context, agents asker, o Observation) {
 	own := o.Secrets[specs.OperatorSecret(o.Cluster.Name)]
 	var all sync.WaitGroup
 	for n := range o.Instances {

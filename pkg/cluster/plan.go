@@ -40,6 +40,10 @@ type Plan struct {
 	ConfigHash string
 	// Restart is the instance whose server is asked to restart in its place.
 	Restart *instanceapi.Restart
+	// TakeBackup is the base backup that an agent is asked for, and Schedules when the
+	// next ones are due, in the order of the spec.
+	TakeBackup *instanceapi.TakeBackup
+	Schedules  []plannedSchedule
 	// Change is how far a change has come that takes restarts.
 	Change changeProgress
 	// SwitchoverFailed is true when the primary has not handed over as asked.
@@ -71,6 +75,9 @@ const (
 	// Clear takes an annotation from the PostgresCluster, if it still has the
 	// value that was seen: a request of the user's has been carried out.
 	Clear Verb = "clear"
+	// Report writes the status of a PostgresBackup, if it still has the version that
+	// was seen.
+	Report Verb = "report"
 )
 
 // Action is one call of the API server.
@@ -168,13 +175,18 @@ func (p *Plan) deletesPods() bool {
 	})
 }
 
-// hold lets nothing be done.
+// hold lets nothing be done but to report what becomes of backups.
 func (p *Plan) hold() {
 	p.Paused = true
+	var reports []Action
 	for _, action := range p.Actions {
-		p.Held = append(p.Held, action.String())
+		if action.Verb == Report {
+			reports = append(reports, action)
+		} else {
+			p.Held = append(p.Held, action.String())
+		}
 	}
-	p.Actions = nil
+	p.Actions = reports
 }
 
 func (p *Plan) wait(format string, args ...any) {

@@ -56,6 +56,7 @@ func (l *Loop) lookAtTheClock(o *Observation) {
 	}
 	o.SwitchoverWaited = l.switchover.lasts(fmt.Sprint(told, asked), asked, o.Now)
 	o.RotationWaited = l.rotation.lasts(since.String(), since, o.Now)
+	o.BackupWaited = l.backup.lasts(o.backupSilence(), time.Time{}, o.Now)
 }
 
 // sightings are those of objects, by their UID.

@@ -42,6 +42,7 @@ func Status(o Observation, p Plan, failures []Failure) v1.PostgresClusterStatus 
 		s.Version = primary.State.ServerVersion
 		s.Timeline = int64(primary.State.Timeline)
 	}
+	s.Backup = backupsStatus(o, p, failures)
 	for _, c := range conditions(o, p, failures) {
 		c.ObservedGeneration = o.Cluster.Generation
 		c.LastTransitionTime = metav1.NewTime(o.Now)
@@ -120,6 +121,8 @@ func conditions(o Observation, p Plan, failures []Failure) []metav1.Condition {
 		replicating(o, p),
 		failoverReady(o, p),
 		upToDate(o, p, failures),
+		archivingWAL(o),
+		backedUp(o),
 		ready(o, p, blocked, blockedFound),
 		progressing(o, p, blocked, blockedFound),
 	}
@@ -462,7 +465,8 @@ func describeAll(o Observation, p Plan) string {
 // phase sums the conditions up.
 func phase(s v1.PostgresClusterStatus) v1.Phase {
 	is := func(kind string) bool { return meta.IsStatusConditionTrue(s.Conditions, kind) }
-	inTrouble := reasonOf(s, v1.ConditionProgressing) == v1.ReasonBlocked
+	inTrouble := reasonOf(s, v1.ConditionProgressing) == v1.ReasonBlocked ||
+		reasonOf(s, v1.ConditionArchivingWAL) == v1.ReasonArchiveFailing || reasonOf(s, v1.ConditionArchivingWAL) == v1.ReasonArchiveFillsDisk
 	switch {
 	case !is(v1.ConditionSpecAccepted):
 		return v1.PhaseInvalid

@@ -69,7 +69,9 @@ type world struct {
 	// unchanged is for how long the operator has seen the Lease stay as it is, and
 	// ended the reign before, as a Loop would know.
 	unchanged time.Duration
-	ended     EndedReign
+	// silent is for how long an agent has said nothing of the backup that it takes.
+	silent time.Duration
+	ended  EndedReign
 	// late are instances to which the kubelet brings nothing new.
 	late map[string]bool
 
@@ -77,6 +79,10 @@ type world struct {
 	// outgrown counts standbys that had less than their primary.
 	restarts []string
 	outgrown int
+
+	// bucket is the store of backups, and catalogRead what the operator has read of it.
+	bucket      backupStore
+	catalogRead *instanceapi.Catalog
 
 	serial       int
 	statusWrites int
@@ -113,7 +119,7 @@ type server struct {
 // noLibrary is one with which no server starts.
 const noLibrary = "nope"
 
-var allKinds = []string{"ConfigMap", "EndpointSlice", "Lease", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
+var allKinds = []string{"ConfigMap", "EndpointSlice", "Lease", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PostgresBackup", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
 
 func newWorld(instances int32) *world {
 	w := &world{
@@ -161,7 +167,7 @@ func (w *world) catchUp(kinds ...string) {
 	for _, kind := range kinds {
 		cached[kind] = map[string]object{}
 		for name, o := range w.objects[kind] {
-			if o.GetLabels()[specs.ManagedByLabel] == specs.ManagedBy {
+			if o.GetLabels()[specs.ManagedByLabel] == specs.ManagedBy || kind == v1.BackupKind {
 				cached[kind][name] = o
 			}
 		}
@@ -191,6 +197,7 @@ func (w *world) listers() Listers {
 		Leases:          coordinationlisters.NewLeaseLister(of("Lease")),
 		EndpointSlices:  discoverylisters.NewEndpointSliceLister(of("EndpointSlice")),
 		Budgets:         policylisters.NewPodDisruptionBudgetLister(of("PodDisruptionBudget")),
+		Backups:         w.backups(),
 	}
 }
 
@@ -211,7 +218,9 @@ func (w *world) observe() Observation {
 	if err != nil {
 		panic(err)
 	}
+	w.readCatalog(&o)
 	new(Loop).lookAtTheClock(&o) // as an operator that has just begun
+	o.BackupWaited = w.silent
 	o.Nodes, o.LeaseUnchanged, o.Ended = w.nodes, w.unchanged, w.ended
 	for n := range o.Instances {
 		if i := &o.Instances[n]; i.Volume != nil && i.Pod != nil && !i.isScheduled() {
@@ -256,6 +265,9 @@ func (w *world) apply(a Action) error {
 			w.store(w.born(a.Object))
 			return nil
 		}
+		if kind == v1.BackupKind {
+			return nil
+		}
 		own := actor{owner: w.cluster.UID}
 		if !own.isOurs(live) {
 			return conflict(live)
@@ -263,7 +275,7 @@ func (w *world) apply(a Action) error {
 		if relabelled := own.relabel(live, a.Object); relabelled != nil {
 			w.store(relabelled)
 		}
-	case Update:
+	case Update, Report:
 		if live != nil && live.GetResourceVersion() == a.Object.GetResourceVersion() {
 			w.store(a.Object.DeepCopyObject().(object))
 		}
@@ -473,7 +485,9 @@ func (w *world) probe(name string, ready bool) {
 func (w *world) agents() {
 	for _, name := range slices.Sorted(maps.Keys(w.objects["Pod"])) {
 		if pod := w.pod(name); pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
-			w.states[pod.UID] = w.stepAgent(pod)
+			state := w.stepAgent(pod)
+			w.stepBackups(pod, w.told(), &state)
+			w.states[pod.UID] = state
 		}
 	}
 }
@@ -629,11 +643,14 @@ func startServer(data *volumeData, want serverConfig, isStandby bool) *server {
 	return s
 }
 
-// toldToStop says whether the agents know that the cluster is to stop.
-func (w *world) toldToStop() bool {
+// told is what the agents are told.
+func (w *world) told() instanceapi.Config {
 	configMap, _ := w.objects["ConfigMap"]["shop-config"].(*corev1.ConfigMap)
-	return Observation{ConfigMap: configMap}.told().Stop
+	return Observation{ConfigMap: configMap}.told()
 }
+
+// toldToStop says whether the agents know that the cluster is to stop.
+func (w *world) toldToStop() bool { return w.told().Stop }
 
 func (w *world) primaryAnswers(holder election.Holder) bool {
 	pod := w.pod(holder.Instance)

@@ -51,6 +51,7 @@ type Controller struct {
 	sources *sources
 	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	loops   *registry
+	orphans orphans
 	log     *logrus.Entry
 	// drained is closed, once, when nothing more is to be begun.
 	drained chan struct{}
@@ -84,6 +85,7 @@ func New(config Config) (*Controller, error) {
 		loops: newRegistry(func(key cache.ObjectName, uid types.UID) *cluster.Loop {
 			return cluster.NewLoop(deps, key, uid)
 		}),
+		orphans: orphans{backups: sources.listers.Backups, client: config.Postgres.PgopV1()},
 		log:     config.Log,
 		drained: make(chan struct{}),
 	}, nil
@@ -150,6 +152,7 @@ func (c *Controller) sync(ctx context.Context, key cache.ObjectName) error {
 	if errors.IsNotFound(err) {
 		c.loops.stop(key)
 		c.queue.Forget(key)
+		go c.reportOrphans(ctx, key)
 		return nil
 	}
 	if err != nil {
@@ -161,4 +164,12 @@ func (c *Controller) sync(ctx context.Context, key cache.ObjectName) error {
 	}
 	c.loops.ensure(ctx, key, found.UID).Wake()
 	return nil
+}
+
+// reportOrphans looks after the backups of a cluster that is not there.
+func (c *Controller) reportOrphans(ctx context.Context, key cache.ObjectName) {
+	if err := c.orphans.report(ctx, key); err != nil && ctx.Err() == nil {
+		c.log.WithField("cluster", key.String()).WithError(err).Warn("can't report on backups; trying again")
+		c.queue.AddRateLimited(key)
+	}
 }

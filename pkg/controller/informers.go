@@ -47,6 +47,7 @@ type sources struct {
 func newSources(kube cluster.Kube, postgres versioned.Interface, namespace string, withNodes bool, enqueue func(cache.ObjectName)) (*sources, error) {
 	var (
 		clusters  = newInformer[*v1.PostgresCluster, *v1.PostgresClusterList](postgres.PgopV1().PostgresClusters(namespace), "")
+		backups   = newInformer[*v1.PostgresBackup, *v1.PostgresBackupList](postgres.PgopV1().PostgresBackups(namespace), "")
 		ours      = labels.Set{specs.ManagedByLabel: specs.ManagedBy}.String()
 		pods      = newInformer[*corev1.Pod, *corev1.PodList](kube.Core.Pods(namespace), ours)
 		volumes   = newInformer[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList](kube.Core.PersistentVolumeClaims(namespace), ours)
@@ -74,10 +75,17 @@ func newSources(kube cluster.Kube, postgres versioned.Interface, namespace strin
 			Leases:          coordinationlisters.NewLeaseLister(leases.GetIndexer()),
 			EndpointSlices:  discoverylisters.NewEndpointSliceLister(endpoints.GetIndexer()),
 			Budgets:         policylisters.NewPodDisruptionBudgetLister(budgets.GetIndexer()),
+			Backups:         cluster.NewBackups(backups.GetIndexer()),
 			Reigns:          cluster.NewReigns(),
 		},
 	}
 	if err := s.add(clusters, handlerOf(enqueue, clusterKey, always)); err != nil {
+		return nil, err
+	}
+	if err := backups.AddIndexers(cluster.BackupIndexers()); err != nil {
+		return nil, err
+	}
+	if err := s.add(backups, handlerOf(enqueue, backupKey, anyChange)); err != nil {
 		return nil, err
 	}
 	if err := s.add(leases, handlerOf(enqueue, childKey, reignChanged)); err != nil {
@@ -272,6 +280,15 @@ func clusterKey(o metav1.Object) (cache.ObjectName, bool) {
 func childKey(o metav1.Object) (cache.ObjectName, bool) {
 	name := o.GetLabels()[specs.ClusterLabel]
 	return cache.NewObjectName(o.GetNamespace(), name), name != ""
+}
+
+// backupKey is the cluster that a backup is of, whether there is one or not.
+func backupKey(o metav1.Object) (cache.ObjectName, bool) {
+	b, ok := o.(*v1.PostgresBackup)
+	if !ok {
+		return cache.ObjectName{}, false
+	}
+	return cluster.BackupKey(b), true
 }
 
 // always lets a resync wake every cluster.

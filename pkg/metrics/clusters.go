@@ -61,7 +61,7 @@ func (c *clusters) Collect(series chan<- prometheus.Metric) {
 		counts[phase]++
 		gauge(c.wanted, float64(*v1.WithDefaults(cluster).Spec.Instances), cluster.Namespace, cluster.Name)
 		gauge(c.ready, float64(cluster.Status.ReadyInstances), cluster.Namespace, cluster.Name)
-		for _, kind := range []string{v1.ConditionReady, v1.ConditionPrimaryAvailable, v1.ConditionReplicating, v1.ConditionUpToDate, v1.ConditionSpecAccepted} {
+		for _, kind := range []string{v1.ConditionReady, v1.ConditionPrimaryAvailable, v1.ConditionReplicating, v1.ConditionUpToDate, v1.ConditionSpecAccepted, v1.ConditionArchivingWAL, v1.ConditionBackedUp} {
 			value := 0.0
 			if meta.IsStatusConditionTrue(cluster.Status.Conditions, kind) {
 				value = 1

@@ -1,0 +1,35 @@
+package cluster
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+)
+
+// actOnBackup runs an action on a PostgresBackup. One of the name that exists is
+// what was asked for, whoever made it: a schedule's time and the store's id are in
+// the name (D-04).
+func (a actor) actOnBackup(ctx context.Context, action Action, b *v1.PostgresBackup) (bool, *Failure) {
+	backups := a.clusters.PostgresBackups(b.Namespace)
+	var err error
+	switch action.Verb {
+	case Create:
+		if _, err = backups.Create(ctx, b, metav1.CreateOptions{}); errors.IsAlreadyExists(err) {
+			return false, nil
+		}
+	case Report:
+		_, err = backups.UpdateStatus(ctx, b, metav1.UpdateOptions{})
+	case Delete:
+		err = backups.Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: preconditions(b)})
+	}
+	if errors.IsConflict(err) || errors.IsNotFound(err) && action.Verb != Create {
+		return false, nil // changed or deleted meanwhile; its event wakes the next pass
+	}
+	if err != nil {
+		return false, refused(action, err)
+	}
+	return true, nil
+}
