@@ -33,16 +33,20 @@ import (
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
-// analyseCases are what a pass may find. Each changes a cluster of three that
-// has settled; testdata/analyse.txt has what a pass then plans and reports.
-var analyseCases = []struct {
+// analyseCase is what a pass may find.
+type analyseCase struct {
 	why    string
 	change func(w *world)
 	// failed are the actions that fail, by their text: those that the API server
 	// refuses, in its words, or with an object of somebody else in the way.
 	failed   map[string]error
 	inTheWay bool
-}{
+}
+
+// analyseCases each change a cluster of three that has settled;
+// testdata/analyse.txt has what a pass then plans and reports. Those of backups are
+// in backupCases.
+var analyseCases = []analyseCase{
 	{why: "a new cluster: everything is made at once", change: func(w *world) { *w = *newWorld(3) }},
 	{why: "a settled cluster: nothing is done, whatever webhooks made of the pods", change: func(*world) {}},
 	{why: "a settled cluster of one", change: func(w *world) { *w = *settledWorld(1) }},
@@ -1088,7 +1092,7 @@ var errNoGrowth = errors.New("only dynamically provisioned pvc can be resized an
 func TestAnalyse(t *testing.T) {
 	var all strings.Builder
 	seen := map[string]bool{}
-	for _, c := range analyseCases {
+	for _, c := range slices.Concat(analyseCases, backupCases) {
 		if seen[c.why] {
 			t.Errorf("two cases %q", c.why)
 		}
@@ -1363,7 +1367,7 @@ func describe(w *world, o Observation, p Plan, s v1.PostgresClusterStatus) strin
 			fmt.Fprintf(&b, "   [%s: %s]", a.Reason, a.Note)
 		}
 		b.WriteByte('\n')
-		if a.Verb == Update {
+		if a.Verb == Update || a.Verb == Report {
 			for _, line := range differences("", fields(w.cached[kindOf(a.Object)][a.Object.GetName()]), fields(a.Object)) {
 				b.WriteString("    " + line + "\n")
 			}
@@ -1379,6 +1383,13 @@ func describe(w *world, o Observation, p Plan, s v1.PostgresClusterStatus) strin
 	fmt.Fprintf(&b, "%s: primary %q, %d of %d ready, system known: %v\n", s.Phase, s.Primary, s.ReadyInstances, s.Instances, s.SystemID != "")
 	for _, c := range s.Conditions {
 		fmt.Fprintf(&b, "  %-16s %-5s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+	}
+	if s.Backup != nil {
+		text, err := json.Marshal(s.Backup)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(&b, "  backup %s\n", text)
 	}
 	for _, v := range s.Volumes {
 		if v.Asked != v.Actual || v.State != v1.VolumeReady || strings.HasSuffix(v.Name, "-wal") {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,24 +45,48 @@ func archivingStopped(o Observation, reason, text string) metav1.Condition {
 	return no(v1.ConditionArchivingWAL, reason, limit(text))
 }
 
-// archiveTroubles are what the instances say that can't archive, the primary first.
+// archiveTroubles are what the instances say that can't archive, the primary's words
+// first.
 func archiveTroubles(o Observation) []string {
+	type trouble struct {
+		since time.Time
+		names []string
+	}
+	troubles := map[string]*trouble{}
+	var words []string
+	instances := slices.Clone(o.Instances)
+	slices.SortStableFunc(instances, func(a, b Instance) int {
+		return cmp.Compare(bit(a.Name != o.primaryName()), bit(b.Name != o.primaryName()))
+	})
+	for _, i := range instances {
+		if i.State == nil || i.State.Archive == nil || i.State.Archive.Failing == "" {
+			continue
+		}
+		archive := i.State.Archive
+		t := troubles[archive.Failing]
+		if t == nil {
+			t = &trouble{since: archive.FailingSince}
+			troubles[archive.Failing] = t
+			words = append(words, archive.Failing)
+		}
+		t.names = append(t.names, i.Name)
+		if archive.FailingSince.Before(t.since) {
+			t.since = archive.FailingSince
+		}
+	}
 	var texts []string
-	say := func(i Instance) {
-		if i.State != nil && i.State.Archive != nil && i.State.Archive.Failing != "" {
-			texts = append(texts, fmt.Sprintf("%s can't archive its WAL since %s: %s", i.Name, i.State.Archive.FailingSince.UTC().Format(time.RFC3339), i.State.Archive.Failing))
-		}
-	}
-	primary, found := o.primary()
-	if found {
-		say(primary)
-	}
-	for _, i := range o.Instances {
-		if i.Name != primary.Name {
-			say(i)
-		}
+	for _, said := range words {
+		t := troubles[said]
+		texts = append(texts, fmt.Sprintf("%s can't archive WAL since %s: %s", strings.Join(t.names, ", "), t.since.UTC().Format(time.RFC3339), said))
 	}
 	return texts
+}
+
+func bit(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // fillingVolumes names the volumes that hold WAL and are nearly full, of instances
@@ -143,15 +168,15 @@ func backedUp(o Observation) metav1.Condition {
 	if text := o.catalogError(); text != "" {
 		return keepWords(o, no(kind, v1.ReasonCatalogUnreadable, limit("what the store holds can't be read"+text)))
 	}
-	newest := newestRestorable(o)
+	newest := nameOfNewest(o)
 	failed := lastFailure(o)
 	switch {
-	case failed != nil && newest == nil:
+	case failed != nil && newest == "":
 		return no(kind, v1.ReasonBackupFailed, limit(fmt.Sprintf("backup %s has failed: %s; there is none that can be restored", failed.Name, failed.Status.Message)))
 	case failed != nil:
 		return no(kind, v1.ReasonBackupFailed, limit(fmt.Sprintf("the last backup, %s, has failed: %s; the newest that can be restored is %s. The next one that succeeds makes this good, and so does deleting PostgresBackup %s",
-			failed.Name, failed.Status.Message, newest.Name, failed.Name)))
-	case newest == nil:
+			failed.Name, failed.Status.Message, newest, failed.Name)))
+	case newest == "":
 		return no(kind, v1.ReasonNoBackupYet, "there is no backup yet that can be restored; one is taken when a schedule says so, or when you make a PostgresBackup")
 	case o.Catalog != nil && o.Catalog.Gap != "":
 		return no(kind, v1.ReasonArchiveGap, fmt.Sprintf("the archive lacks WAL segment %s, so that nothing after it can be restored; take another backup", o.Catalog.Gap))
@@ -159,12 +184,12 @@ func backedUp(o Observation) metav1.Condition {
 	if before := meta.FindStatusCondition(o.Cluster.Status.Conditions, kind); o.Catalog == nil && before != nil && before.Reason == v1.ReasonArchiveGap {
 		return no(kind, before.Reason, before.Message) // as it was said last
 	}
-	return yes(kind, v1.ReasonBackedUp, "the newest is "+newest.Name)
+	return yes(kind, v1.ReasonBackedUp, "the newest is "+newest)
 }
 
-// newestRestorable is the last complete backup in this cluster's store that can be
-// restored; nil: none.
-func newestRestorable(o Observation) *v1.PostgresBackup {
+// nameOfNewest names the last complete backup in this cluster's store that can be
+// restored; empty: none.
+func nameOfNewest(o Observation) string {
 	var newest *v1.PostgresBackup
 	for _, b := range o.Backups {
 		s := b.Status
@@ -173,7 +198,17 @@ func newestRestorable(o Observation) *v1.PostgresBackup {
 			newest = b
 		}
 	}
-	return newest
+	if newest != nil {
+		return newest.Name
+	}
+	if o.Catalog != nil { // its PostgresBackup is on its way
+		for _, info := range slices.Backward(o.Catalog.Backups) {
+			if info.Unusable == "" {
+				return cmp.Or(info.Name, info.ID)
+			}
+		}
+	}
+	return ""
 }
 
 // lastFailure is the backup that has ended last, if it has failed; nil otherwise.

@@ -100,8 +100,18 @@ func agentTrouble(i Instance, now time.Time) trouble {
 		}
 		return trouble{"", "its server runs and is not ready yet"}
 	default:
-		return trouble{"", strings.TrimSuffix(strings.ToLower(string(s.Phase))+": "+s.Message, ": ")}
+		return trouble{"", strings.TrimSuffix(strings.ToLower(string(s.Phase))+": "+s.Message, ": ") + restoreProgress(*s)}
 	}
+}
+
+// restoreProgress is how far the restore of a backup is, in steps that are not too
+// many to be written; empty: there is none.
+func restoreProgress(s instanceapi.State) string {
+	if s.RestoreTotal <= 0 {
+		return ""
+	}
+	const step = 5
+	return fmt.Sprintf(" (%d%% of %s)", min(s.Restored, s.RestoreTotal)*100/s.RestoreTotal/step*step, sizeForPeople(s.RestoreTotal))
 }
 
 // containerStart is when the server's container started; false if it does not

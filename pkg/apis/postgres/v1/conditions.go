@@ -12,7 +12,8 @@ const (
 	// PhaseProgressing means that the primary serves and the operator is at
 	// work on the other instances.
 	PhaseProgressing Phase = "Progressing"
-	// PhaseDegraded means that the primary serves, and an instance is in trouble.
+	// PhaseDegraded means that the primary serves, and an instance is in trouble, or
+	// WAL can't be archived.
 	PhaseDegraded Phase = "Degraded"
 	// PhaseUnavailable means that there is no primary that takes writes.
 	PhaseUnavailable Phase = "Unavailable"
