@@ -103,6 +103,35 @@ func TestPassesConverge(t *testing.T) {
 					s.Replication = v1.ReplicationSpec{Mode: mode, Durability: v1.DurabilityPreferred}
 				})
 			},
+			"ask for backups": func(*rapid.T) { w.backUp(v1.BackupSchedule{Name: "often", Cron: "* * * * *"}) },
+			"give backups up": func(*rapid.T) { w.edit(func(s *v1.PostgresClusterSpec) { s.Backup = nil }) },
+			"ask for a backup": func(t *rapid.T) {
+				name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "backup")
+				kind := rapid.SampledFrom([]v1.BackupType{v1.BackupFull, v1.BackupIncremental}).Draw(t, "type")
+				if w.backup(name) == nil {
+					w.order(name, kind)
+				}
+			},
+			"the store is away or back": func(t *rapid.T) {
+				if rapid.Bool().Draw(t, "away") {
+					w.storeGoes("connection refused")
+				} else {
+					w.storeComesBack()
+				}
+			},
+			"backups take long or not": func(t *rapid.T) { w.bucket.slow = rapid.Bool().Draw(t, "slow") },
+			"a backup goes from the store": func(*rapid.T) {
+				if n := len(w.bucket.backups); n > 0 {
+					w.bucket.backups = w.bucket.backups[1:]
+				}
+			},
+			"somebody's backup is in the store": func(t *rapid.T) {
+				w.found(rapid.SampledFrom([]string{"a", "x", "Not A Name"}).Draw(t, "name"))
+			},
+			"an agent that takes a backup is silent": func(t *rapid.T) {
+				w.silent = time.Duration(rapid.IntRange(0, 1).Draw(t, "minutes")) * time.Minute
+			},
+
 			"switch retain": func(t *rapid.T) {
 				retain := rapid.SampledFrom([]v1.RetainPolicy{v1.RetainVolumes, v1.DeleteVolumes}).Draw(t, "retain")
 				w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Retain = retain })
@@ -146,6 +175,11 @@ func TestPassesConverge(t *testing.T) {
 		w.nodes = nil
 		w.elections = true
 		w.edit(func(s *v1.PostgresClusterSpec) { s.Postgres.Parameters, s.Paused = nil, false })
+		if w.cluster.Spec.Backup != nil {
+			w.edit(func(s *v1.PostgresClusterSpec) { s.Backup.Schedules = nil }) // or there is always something to do
+		}
+		w.storeComesBack()
+		w.bucket.slow, w.silent = false, 0
 		if w.cluster.Spec.Storage.WAL == nil && w.hasWALVolumes() { // taken back too late
 			w.wal("512Mi", "")
 		}
@@ -173,8 +207,37 @@ func TestPassesConverge(t *testing.T) {
 		if told := w.observe().told(); status.Phase == v1.PhaseHealthy && (told.Switchover != nil || told.Reclone != nil || told.ForcePromote != nil) {
 			t.Errorf("settled, and the agents are still asked for something: %+v", told)
 		}
+		checkBackups(t, w)
 		checkIdle(t, w)
 	})
+}
+
+// checkBackups wants every backup to have ended in a cluster that serves and has a
+// store, and the objects to be what the store holds.
+func checkBackups(t *rapid.T, w *world) {
+	if w.cluster.Spec.Backup == nil || !meta.IsStatusConditionTrue(w.cluster.Status.Conditions, v1.ConditionPrimaryAvailable) {
+		return
+	}
+	if told := w.told().TakeBackup; told != nil {
+		t.Errorf("settled, and an agent is still asked for backup %+v", told)
+	}
+	shown := map[string]int{}
+	for _, name := range slices.Sorted(maps.Keys(w.objects[v1.BackupKind])) {
+		b := w.backup(name)
+		if !hasEnded(b) {
+			t.Errorf("settled, and %s is %s: %s", name, b.Status.Phase, b.Status.Message)
+		}
+		if b.Status.Phase == v1.BackupCompleted {
+			shown[b.Status.ID]++
+		}
+	}
+	stored := map[string]int{}
+	for _, info := range w.bucket.backups {
+		stored[info.ID] = 1
+	}
+	if diff := cmp.Diff(stored, shown); diff != "" {
+		t.Errorf("what the store holds, and what objects show: %s", diff)
+	}
 }
 
 func (w *world) hasWALVolumes() bool {
@@ -221,6 +284,7 @@ func checkedPass(t *rapid.T, w *world) {
 	if o.Cluster.Spec.Paused && slices.ContainsFunc(p.Actions, func(a Action) bool { return a.Verb != Report }) {
 		t.Errorf("paused, and yet: %v", p.Actions)
 	}
+	checkTaken(t, o, p)
 	for _, a := range p.Actions {
 		if p.Stop && a.Verb == Delete && kindOf(a.Object) == "PersistentVolumeClaim" {
 			t.Errorf("%v, while the cluster is stopped", a)
@@ -253,6 +317,20 @@ func checkedPass(t *rapid.T, w *world) {
 		t.Error("the last copy is gone")
 	}
 	w.cluster.Status = status
+}
+
+// checkTaken wants an agent to be asked for one backup at most, that somebody wants.
+func checkTaken(t *rapid.T, o Observation, p Plan) {
+	if p.TakeBackup == nil {
+		return
+	}
+	n := slices.IndexFunc(o.Backups, func(b *v1.PostgresBackup) bool { return b.Status.ID == p.TakeBackup.ID })
+	if n < 0 || hasEnded(o.Backups[n]) || isFound(o.Backups[n]) {
+		t.Errorf("an agent is asked for %+v, which nobody wants", p.TakeBackup)
+	}
+	if told := o.told().TakeBackup; told != nil && told.ID == p.TakeBackup.ID && *told != *p.TakeBackup {
+		t.Errorf("a backup is asked for twice: %+v, then %+v", told, p.TakeBackup)
+	}
 }
 
 // checkStatus looks for contradictions.
