@@ -1,4 +1,4 @@
-// Command apidoc prints docs/api.md: the fields of the CRD with their rules, and
+// Command apidoc prints docs/api.md: the fields of the CRDs with their rules, and
 // the lists of the operator that go with them.
 package main
 
@@ -73,7 +73,38 @@ func render(top string) (string, error) {
 	writeConstants(&b, constants, func(c constant) bool { return strings.HasPrefix(c.name, "Condition") })
 	b.WriteString("\n## Phases\n\nThe conditions in one word, for people.\n\n")
 	writeConstants(&b, constants, func(c constant) bool { return strings.HasPrefix(c.name, "Phase") })
+	if err := writeBackup(&b, constants); err != nil {
+		return "", err
+	}
 	return b.String(), nil
+}
+
+const backupHead = `
+# PostgresBackup
+
+A ` + "`PostgresBackup`" + ` (` + "`pgb`" + ` for short) of ` + "`pgop.dev/v1`" + ` is a base backup of a
+PostgresCluster: one that you ask for, one that a schedule asks for, or one that was
+found in the store. See [backup.md](backup.md).
+`
+
+// writeBackup writes the fields of a PostgresBackup.
+func writeBackup(b *strings.Builder, constants []constant) error {
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(deploy.PostgresBackupCRD, &crd); err != nil {
+		return fmt.Errorf("read the CRD: %w", err)
+	}
+	root := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+	b.WriteString(backupHead)
+	b.WriteString("\n## spec of a PostgresBackup\n")
+	spec := root.Properties["spec"]
+	writeRules(b, &spec)
+	writeFields(b, "spec", spec)
+	b.WriteString("\n## status of a PostgresBackup\n")
+	writeFields(b, "status", root.Properties["status"])
+	b.WriteString("\n## Phases of a PostgresBackup\n\n")
+	phases := []string{"BackupPending", "BackupRunning", "BackupCompleted", "BackupFailed"}
+	writeConstants(b, constants, func(c constant) bool { return slices.Contains(phases, c.name) })
+	return nil
 }
 
 // foreign are the fields whose types are Kubernetes' own: what is in them is

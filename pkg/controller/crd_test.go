@@ -78,6 +78,19 @@ func TestCRDIsInstalledUnlessANewerOneIsThere(t *testing.T) {
 	}
 }
 
+// Every kind of the group has its CRD, and is installed under its own name.
+func TestEachKindIsInstalled(t *testing.T) {
+	for name, text := range map[string][]byte{"postgresclusters.pgop.dev": deploy.PostgresClusterCRD, "postgresbackups.pgop.dev": deploy.PostgresBackupCRD} {
+		crd, err := readManifest(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if crd.name() != name || schemaVersionOf(&crd) != schemaVersion {
+			t.Errorf("%s is named %s and has schema %d", name, crd.name(), schemaVersionOf(&crd))
+		}
+	}
+}
+
 func expectWholeCRD(t *testing.T, patch clienttesting.PatchAction) {
 	t.Helper()
 	if patch.GetPatchType() != types.ApplyPatchType || patch.GetName() != "postgresclusters.pgop.dev" {

@@ -61,6 +61,22 @@ func TestEventsOfChildrenWakeTheirCluster(t *testing.T) {
 	}
 }
 
+// A backup wakes the cluster that it is of, whatever labels it has.
+func TestBackupsWakeTheirCluster(t *testing.T) {
+	var got []string
+	handler := handlerOf(func(key cache.ObjectName) { got = append(got, key.String()) }, backupKey, anyChange)
+	backup := func(version string) *v1.PostgresBackup {
+		return &v1.PostgresBackup{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "b", ResourceVersion: version}, Spec: v1.PostgresBackupSpec{Cluster: "shop"}}
+	}
+	handler.OnAdd(backup("1"), false)
+	handler.OnUpdate(backup("1"), backup("1"))
+	handler.OnDelete(backup("1"))
+	handler.OnAdd(pod("other", "1"), false)
+	if diff := cmp.Diff([]string{"db/shop", "db/shop"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestResyncWakesEveryCluster(t *testing.T) {
 	var got []string
 	handler := handlerOf(func(key cache.ObjectName) { got = append(got, key.String()) }, clusterKey, always)

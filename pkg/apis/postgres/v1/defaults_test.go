@@ -62,3 +62,27 @@ func TestDefaultsKeepWhatIsSet(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A database that is to be made of a backup must never be made empty.
+func TestDefaultsOfARestore(t *testing.T) {
+	c := &PostgresCluster{Spec: PostgresClusterSpec{
+		Bootstrap: &BootstrapSpec{Restore: &RestoreSource{Backup: "a"}, Initdb: &InitdbSpec{Database: "other"}},
+		Backup:    &BackupSpec{Schedules: []BackupSchedule{{Name: "nightly", Cron: "0 3 * * *"}}},
+	}}
+	got := WithDefaults(c)
+	if diff := cmp.Diff(&BootstrapSpec{Restore: &RestoreSource{Backup: "a", Database: "app", Owner: "app"}}, got.Spec.Bootstrap); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]BackupSchedule{{Name: "nightly", Cron: "0 3 * * *", TimeZone: "Etc/UTC", Type: BackupFull}}, got.Spec.Backup.Schedules); diff != "" {
+		t.Error(diff)
+	}
+	if database, owner := got.Spec.Bootstrap.Application(); database != "app" || owner != "app" {
+		t.Errorf("the application has %s, %s", database, owner)
+	}
+	if diff := cmp.Diff(got, WithDefaults(got)); diff != "" {
+		t.Errorf("defaults of defaults differ:\n%s", diff)
+	}
+	if c.Spec.Backup.Schedules[0].TimeZone != "" {
+		t.Error("the cluster that was given changed")
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+
+	"github.com/pgop/postgres-operator/pkg/internal/apischema"
 )
 
 // upstream are the fields whose types are Kubernetes' own.
@@ -26,7 +28,12 @@ func isUpstream(name string) bool {
 // lists and maps are called [].
 func everyField(t *testing.T, visit func(name string, field *schema.Structural)) {
 	t.Helper()
-	s := loadSchema(t)
+	for _, s := range []*apischema.Schema{loadSchema(t), loadBackupSchema(t)} {
+		everyFieldOf(s, visit)
+	}
+}
+
+func everyFieldOf(s *apischema.Schema, visit func(name string, field *schema.Structural)) {
 	for _, part := range []string{"spec", "status"} {
 		field := s.Structural().Properties[part]
 		walk(&field, []any{part}, func(path []any, field *schema.Structural) {
