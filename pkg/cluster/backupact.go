@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -27,6 +28,9 @@ func (a actor) actOnBackup(ctx context.Context, action Action, b *v1.PostgresBac
 	}
 	if errors.IsConflict(err) || errors.IsNotFound(err) && action.Verb != Create {
 		return false, nil // changed or deleted meanwhile; its event wakes the next pass
+	}
+	if errors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return false, &Failure{Action: action, Err: errNamespaceGoes}
 	}
 	if err != nil {
 		return false, refused(action, err)

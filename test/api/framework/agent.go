@@ -43,7 +43,7 @@ type volume struct {
 
 // agent does what the agent in a pod does, as far as operators see it: it makes
 // or copies the data, holds the Lease by the real rules of pkg/election, writes
-// the rw slice and answers GET /v1/state over mutual TLS.
+// the rw slice and answers GET /v1/state and /v1/catalog over mutual TLS.
 type agent struct {
 	k      *Kubelet
 	pod    *corev1.Pod
@@ -146,6 +146,10 @@ func (a *agent) credentials() (*tls.Config, error) {
 func (a *agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if a.k.scriptOf(a.pod.Name).Hangs {
 		<-r.Context().Done()
+		return
+	}
+	if r.URL.Path == instanceapi.CatalogPath {
+		a.serveCatalog(w)
 		return
 	}
 	if r.URL.Path != instanceapi.StatePath {
@@ -429,6 +433,7 @@ func (a *agent) state() instanceapi.State {
 			s.ReceivedLSN, s.ReplayedLSN = endOfWAL, endOfWAL
 		}
 	}
+	a.backups(config, &s)
 	if change := a.k.scriptOf(a.pod.Name).State; change != nil {
 		change(&s)
 	}

@@ -32,10 +32,11 @@ type kind struct {
 // kind that operators begin to make belongs here.
 func (k *Kubelet) listKinds() {
 	core := k.factory.Core().V1()
-	k.clusters = pgopinformers.NewSharedInformerFactoryWithOptions(k.f.Postgres, 0, pgopinformers.WithNamespace(k.f.Namespace)).
-		Pgop().V1().PostgresClusters().Informer()
+	pgop := pgopinformers.NewSharedInformerFactoryWithOptions(k.f.Postgres, 0, pgopinformers.WithNamespace(k.f.Namespace)).Pgop().V1()
+	k.clusters = pgop.PostgresClusters().Informer()
 	k.kinds = []kind{
 		{v1.SchemeGroupVersion.WithResource("postgresclusters"), k.clusters},
+		{v1.SchemeGroupVersion.WithResource("postgresbackups"), pgop.PostgresBackups().Informer()},
 		{corev1.SchemeGroupVersion.WithResource("pods"), core.Pods().Informer()},
 		{corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), core.PersistentVolumeClaims().Informer()},
 		{corev1.SchemeGroupVersion.WithResource("services"), core.Services().Informer()},

@@ -69,7 +69,7 @@ var connect = sync.OnceValues(func() (Clients, error) {
 	return c, nil
 })
 
-// Main runs the tests of a package with this tree's CRD installed.
+// Main runs the tests of a package with this tree's CRDs installed.
 func Main(m *testing.M) {
 	clients, err := connect()
 	if err == nil {
@@ -84,17 +84,24 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// InstallCRD installs this tree's CRD, whatever version the API server has.
+// InstallCRD installs this tree's CRDs, whatever version the API server has.
 func (c Clients) InstallCRD(ctx context.Context) error {
 	crds := c.Extensions.ApiextensionsV1().CustomResourceDefinitions()
-	unnumbered := []byte(`{"metadata":{"annotations":{"pgop.dev/schema-version":null}}}`)
-	_, err := crds.Patch(ctx, "postgresclusters.pgop.dev", types.MergePatchType, unnumbered, metav1.PatchOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("make way for the CRD: %w", err)
-	}
 	logger := logrus.New()
 	logger.SetLevel(logrus.ErrorLevel)
-	return controller.InstallCRD(ctx, crds, deploy.PostgresClusterCRD, logrus.NewEntry(logger))
+	unnumbered := []byte(`{"metadata":{"annotations":{"pgop.dev/schema-version":null}}}`)
+	for name, manifest := range map[string][]byte{
+		"postgresclusters.pgop.dev": deploy.PostgresClusterCRD, "postgresbackups.pgop.dev": deploy.PostgresBackupCRD,
+	} {
+		_, err := crds.Patch(ctx, name, types.MergePatchType, unnumbered, metav1.PatchOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("make way for CRD %s: %w", name, err)
+		}
+		if err := controller.InstallCRD(ctx, crds, manifest, logrus.NewEntry(logger)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Framework is one test's namespace, with a Kubelet for it.
@@ -159,6 +166,11 @@ func (f *Framework) dump() {
 	if list, err := f.Postgres.PgopV1().PostgresClusters(f.Namespace).List(ctx, metav1.ListOptions{}); err == nil {
 		for _, c := range list.Items {
 			f.T.Logf("PostgresCluster %s: %s", c.Name, Summary(&c))
+		}
+	}
+	if list, err := f.Postgres.PgopV1().PostgresBackups(f.Namespace).List(ctx, metav1.ListOptions{}); err == nil {
+		for _, b := range list.Items {
+			f.T.Logf("PostgresBackup %s of %s: %s %s", b.Name, b.Spec.Cluster, b.Status.Phase, b.Status.Message)
 		}
 	}
 	if list, err := f.Kube.CoreV1().Pods(f.Namespace).List(ctx, metav1.ListOptions{}); err == nil {

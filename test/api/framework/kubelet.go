@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +40,8 @@ type Script struct {
 	Hangs bool
 	// KeepsTheLead lets a primary that is asked to hand over do nothing.
 	KeepsTheLead bool
+	// TakesLong lets a backup that an agent takes not end.
+	TakesLong bool
 	// State changes what the agent says of itself.
 	State func(*instanceapi.State)
 }
@@ -61,6 +64,9 @@ type Kubelet struct {
 	volumes map[types.UID]*volume
 	// agents run in pods, by the UID of the pod.
 	agents map[types.UID]*agent
+	// stored are the backups that the store has, by cluster.
+	stored       map[string][]instanceapi.BackupInfo
+	catalogReads atomic.Int64
 }
 
 // NoSuchClass is a storage class of which nobody provisions volumes.
@@ -78,6 +84,7 @@ func startKubelet(f *Framework) *Kubelet {
 		f: f, wake: make(chan struct{}, 1), cancel: cancel, ended: make(chan struct{}),
 		factory: informers.NewSharedInformerFactoryWithOptions(f.Kube, 0, informers.WithNamespace(f.Namespace)),
 		scripts: map[string]Script{}, volumes: map[types.UID]*volume{}, agents: map[types.UID]*agent{},
+		stored: map[string][]instanceapi.BackupInfo{},
 	}
 	k.listKinds()
 	for _, kind := range k.kinds {
