@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pgop/postgres-operator/pkg/instance/walcall"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/postgres"
 	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
@@ -191,6 +192,7 @@ func (a *Agent) launch() (*server, error) {
 	s := &server{ready: make(chan struct{}), exited: make(chan struct{}), log: &pgrun.Tail{Size: 4096}, launched: time.Now()}
 	// It outlives every context but the agent's own stop.
 	s.cmd = a.programs.Command(context.Background(), "postgres", serverArguments(a.options, a.volume)...)
+	s.cmd.Env = append(s.cmd.Env, walcall.Variable+"="+a.options.walSocket())
 	s.cmd.Stdout, s.cmd.Stderr = input, input
 	if err := a.children.Start(s.cmd); err != nil {
 		_ = output.Close() // never read
@@ -283,6 +285,9 @@ func postmasterStatus(path string, pid int) string {
 // left. It may take StopTimeout; what does not stop by then is killed, and
 // when ctx ends everything is killed at once.
 func (a *Agent) stopServer(ctx context.Context) error {
+	// The last segment is archived on the way, if the store has it soon.
+	const lastSegment = 5 * time.Second
+	a.archiver.allow(min(lastSegment, a.options.StopTimeout/5))
 	quit := a.options.StopTimeout / 5
 	return a.endServer(ctx, []stopStep{{syscall.SIGINT, a.options.StopTimeout - quit}, {syscall.SIGQUIT, quit}})
 }

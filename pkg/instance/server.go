@@ -26,6 +26,9 @@ func (a *Agent) listen(ctx context.Context, group *sync.WaitGroup) error {
 		_ = probes.Close() // nobody has connected
 		return fmt.Errorf("listen for the API: %w", err)
 	}
+	if err := a.listenForWAL(ctx, group); err != nil {
+		return errors.Join(err, probes.Close(), api.Close())
+	}
 	api = tls.NewListener(api, &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -93,6 +96,7 @@ func (a *Agent) State(ctx context.Context) instanceapi.State {
 	}
 	state.Term = max(state.Term, a.view.knownLease().Record.Term)
 	state.Credentials = a.credentialsInUse()
+	state.Archive = a.archiver.report()
 	size, free, err := volumeSize(a.options.Mount)
 	if err == nil { // else they are not known
 		state.VolumeSize, state.VolumeFree = size, free
