@@ -63,6 +63,8 @@ type Agent struct {
 	room     *room
 	deposits *deposits
 	archiver *archiver
+	backups  *backupTaker
+	catalog  *cataloguer
 
 	wake chan struct{}
 	// beat is when the loop last ran, in nanoseconds since started, by the monotonic
@@ -159,7 +161,8 @@ func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*A
 	a.elector = &elector{kube: kube, view: a.view, peers: a.peers, inbox: a.inbox, log: log, since: a.started,
 		state: election.State{Me: o.holder(), Address: o.PodIP}}
 	a.prober = &prober{agent: a}
-	a.room = &room{}
+	a.room, a.backups = &room{}, &backupTaker{}
+	a.catalog = &cataloguer{agent: a, kicked: make(chan struct{}, 1)}
 	a.deposits = &deposits{options: o, kube: kube, dir: a.volume.pgWAL()}
 	a.archiver = &archiver{view: a.view, log: log, deposits: a.deposits, room: a.room, now: time.Now,
 		systemID: func() string { return a.status.snapshot().SystemID }}
@@ -201,6 +204,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() { a.replication.run(beside) })
 	group.Go(func() { a.prober.run(beside) })
 	group.Go(func() { a.archiver.run(beside) })
+	group.Go(func() { a.catalog.run(beside) })
 	a.loop(ctx, beside)
 	return a.shutDown(beside)
 }
@@ -290,6 +294,7 @@ func (a *Agent) shutDown(ctx context.Context) error {
 	if a.lock == nil {
 		return nil
 	}
+	a.stopBackup()
 	a.log.Info("stopping the server")
 	err := a.stopServer(ctx)
 	a.abdicate()

@@ -19,6 +19,8 @@ func (a *Agent) pass(ctx context.Context) {
 		a.finish()
 	}
 	target := a.elect()
+	a.tendBackup(ctx)
+	a.catalog.tend()
 	if a.job != nil {
 		a.reconsider()
 		return
