@@ -84,6 +84,7 @@ type Agent struct {
 	handoverState
 	leaveState
 	rejoinState
+	restoreState
 	newsState
 
 	job *job

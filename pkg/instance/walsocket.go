@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -72,6 +73,13 @@ func (a *Agent) doWAL(ctx context.Context, words []string) (exit int, answer str
 	switch {
 	case len(words) == 2 && words[0] == walcall.Archive:
 		return a.archiver.archive(ctx, words[1])
+	case len(words) == 3 && words[0] == walcall.Restore:
+		source := a.walSource.Load()
+		if source == nil {
+			return walcall.Abort, "nothing is being restored"
+		}
+		// The server names a file of pg_wal, by a path that is relative to its data.
+		return source.fetch(ctx, words[1], filepath.Join(a.volume.pgWAL(), filepath.Base(words[2])))
 	}
 	return walcall.Abort, "the agent does not know what is asked for"
 }

@@ -47,6 +47,8 @@ type world struct {
 	conf    map[string]string
 	hba     []string
 	uids    int
+	// mounts are where pods have volumes with backups, besides their cluster's own.
+	mounts []string
 	// withWAL gives new pods a WAL volume.
 	withWAL bool
 }
@@ -122,7 +124,7 @@ func (w *world) options(instance, address string) Options {
 	home := filepath.Join(w.dir, instance)
 	o := Options{
 		Cluster: "shop", ClusterUID: "shop-uid", Instance: instance, Namespace: "test", PodUID: fmt.Sprintf("uid-%d", w.uids), PodIP: address,
-		NodeName: "node-1", Major: w.major, Mount: filepath.Join(home, "v"), RunDir: filepath.Join(home, "r"), BackupMounts: []string{w.backups()},
+		NodeName: "node-1", Major: w.major, Mount: filepath.Join(home, "v"), RunDir: filepath.Join(home, "r"), BackupMounts: append([]string{w.backups()}, w.mounts...),
 		SecretsDir: w.secrets, TLSDir: filepath.Join(home, "t"), APIListen: fmt.Sprintf("%s:%d", address, w.peerPort), PeerPort: w.peerPort, ProbeListen: address + ":0",
 		StopTimeout: 10 * time.Second, Version: "test", Bin: w.bin, Listen: address, Port: w.port,
 	}
