@@ -241,7 +241,7 @@ func (w *world) object(name string) string {
 	w.Helper()
 	var found []string
 	for _, line := range files(w.T, w.backups()) {
-		if path, _, _ := strings.Cut(line, " "); strings.Contains(path, name) {
+		if path, _, _ := strings.Cut(line, " "); strings.Contains(path, name) && !strings.HasSuffix(path, ".backup.zst") {
 			found = append(found, path)
 		}
 	}
@@ -266,7 +266,7 @@ func TestD18MissingAndDamagedObjectsAreNamed(t *testing.T) {
 
 	for what, name := range map[string]string{"a part": "part-00001", "the WAL that it needs": info.LastWAL, "WAL after it": second} {
 		t.Run(what+" is missing", func(t *testing.T) {
-			path := first.object(name)
+			path := first.object(name + ".")
 			must(t, os.Rename(path, path+".aside"))
 			w := first.restores(instanceapi.Restore{Store: store})
 			restored := w.start("shop-1", "127.0.0.1")
@@ -281,7 +281,7 @@ func TestD18MissingAndDamagedObjectsAreNamed(t *testing.T) {
 	}
 	for what, name := range map[string]string{"a part": "part-00001", "WAL": second} {
 		t.Run(what+" is damaged", func(t *testing.T) {
-			path := first.object(name)
+			path := first.object(name + ".")
 			content, err := os.ReadFile(path)
 			must(t, err)
 			damaged := slices.Clone(content)
