@@ -228,6 +228,9 @@ func decideInitdb(s situation) decision {
 			"or look after what is there and remove it", taken)
 	}
 	switch {
+	case s.Config.Config.Bootstrap.Restore == nil && s.Config.Config.Bootstrap.Encoding == "":
+		// Whoever asks for a backup to be restored must not get an empty database.
+		return wait("waiting to be told how the database is made")
 	case s.Config.Config.Bootstrap.Restore == nil:
 		return decision{Move: moveInitdb}
 	case s.GaveUp != "":

@@ -5,18 +5,16 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/pgop/postgres-operator/pkg/instance/walcall"
+	// The test program also is what servers call to archive and to restore WAL, as
+	// the operator's own binary is in a pod.
+	_ "github.com/pgop/postgres-operator/cmd/postgres-operator/early"
 	"github.com/pgop/postgres-operator/pkg/internal/pgtest"
 	"github.com/pgop/postgres-operator/pkg/internal/s3test"
 )
 
 // TestMain runs the tests as an ordinary user, since PostgreSQL's programs refuse
-// to run as root. The test program is also what servers call to archive and to
-// restore WAL, as the operator's own binary is in a pod.
+// to run as root.
 func TestMain(m *testing.M) {
-	if exit, handled := walcall.Run(os.Args[1:]); handled {
-		os.Exit(exit)
-	}
 	os.Exit(pgtest.Main(m, func(dir string) ([]string, error) {
 		program, err := s3test.Build()
 		if err != nil {

@@ -380,3 +380,54 @@ func TestD11RestoreUnderTheSameNameGoesOnInTheSameArchive(t *testing.T) {
 		t.Errorf("it has %q", got)
 	}
 }
+
+// With archive_mode = always a primary that is lost with its volume, and with what
+// it had not archived yet, leaves no hole: its standbys have archived it. A cluster
+// is restored to a time before and to one after the failover.
+func TestRestoreAcrossAFailoverThatLostThePrimarysVolume(t *testing.T) {
+	t.Parallel()
+	first := newWorld(t)
+	store := first.onVolume("shop")
+	pods := first.three(instanceapi.HA{MaxLag: 1 << 30}, func(w *world) { w.config.Backups = &instanceapi.Backups{Store: store} })
+	lost := pods["shop-1"]
+	must(t, lost.sql.Exec(t.Context(), "CREATE TABLE public.ledger (n int)"))
+	pods["shop-2"].takeWell(backup.Full, "")
+	before := lost.write(1)
+	lost.archiver.hold() // it archives nothing any more
+	lost.write(2)
+	lost.awaitArchived(lost.repository(store), lost.endSegment())
+	lost.write(3)
+	first.eventually("row 3 on the replicas", func() bool { return pods["shop-2"].ledger() == "1 2 3" && pods["shop-3"].ledger() == "1 2 3" }, lost.ledger)
+	lost.vanish()
+	must(t, os.RemoveAll(lost.options.Mount))
+	primary := first.awaitPrimary(pods, "shop-1")
+	other := pods["shop-2"]
+	if primary == other {
+		other = pods["shop-3"]
+	}
+	other.waitFor("streams", isStreaming)
+	after := primary.write(4)
+	primary.write(5)
+	primary.archiveAll(store)
+	for _, p := range []*testPod{primary, other} {
+		// Whatever it received of the timeline that was left, it gets rid of.
+		p.waitFor("archives well", func(s instanceapi.State) bool { return archivesWell(s) && s.Archive.Waiting == 0 })
+	}
+	first.apply(func() { first.config.TakeBackup = nil })
+	catalog := primary.awaitCatalog("the backup", func(c instanceapi.Catalog) bool { return len(c.Backups) == 1 })
+	if catalog.Gap != "" || catalog.Backups[0].Unusable != "" {
+		t.Errorf("the catalog says %+v", catalog)
+	}
+	for what, c := range map[string]struct {
+		target time.Time
+		want   string
+	}{"before": {before, "1"}, "after": {after, "1 2 3 4"}} {
+		w := first.restores(instanceapi.Restore{Store: store, Target: instanceapi.RestoreTarget{Time: c.target.UTC().Format(time.RFC3339Nano)}})
+		restored := w.start("shop-1", "127.0.0.1")
+		restored.waitFor("ready", isReady)
+		if got := restored.ledger(); got != c.want {
+			t.Errorf("%s the failover there was %q, want %q", what, got, c.want)
+		}
+		restored.stop()
+	}
+}

@@ -247,7 +247,7 @@ func freePort(t *testing.T) int {
 	return 0
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
