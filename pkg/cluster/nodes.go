@@ -131,8 +131,12 @@ func anyExists(l corelisters.NodeLister, names []string) bool {
 }
 
 // isGivenUp says whether the operator has decided to go on without the instance:
-// its volume went with its node. Never so the one that reigns.
+// its volume went with its node, and never so the one that reigns, or it was set
+// aside for a restore.
 func (o Observation) isGivenUp(i Instance) bool {
+	if i.Volume != nil && specs.IsSetAside(i.Volume) {
+		return true
+	}
 	return i.Volume != nil && specs.LostNode(i.Volume, o.Cluster) != "" && i.Name != o.primaryName()
 }
 
