@@ -207,7 +207,11 @@ func describeGivenUp(o Observation) string {
 	var kept []string
 	for _, i := range slices.Concat(o.Instances, o.Spares) {
 		if o.isGivenUp(i) {
-			kept = append(kept, fmt.Sprintf("%s (went with node %s)", namesOf(i.allClaims()), specs.LostNode(i.Volume, o.Cluster)))
+			why := "went with node " + specs.LostNode(i.Volume, o.Cluster)
+			if specs.IsSetAside(i.Volume) {
+				why = "from before PostgresRestore " + specs.SetAsideBy(i.Volume)
+			}
+			kept = append(kept, fmt.Sprintf("%s (%s)", namesOf(i.allClaims()), why))
 		}
 	}
 	if len(kept) == 0 {

@@ -314,6 +314,7 @@ func rollBack(o Observation, p *Plan) {
 			p.wait("PostgresRestore %s: the instances stop before %s is made of the backup", r.name, r.instance)
 			return
 		}
+		p.wait("PostgresRestore %s: the volumes are set aside before %s is made", r.name, r.instance)
 		if o.isLed() {
 			p.update(specs.EmptyLease(o.Lease))
 			return

@@ -34,7 +34,16 @@ var rollbackCases = []analyseCase{
 			w.turns(1)
 		}
 	}},
-	{why: "a restore in place has come about", change: func(w *world) { w.rolling(v1.RestoreCompleted) }},
+	{why: "a restore in place: the volumes are kept, and it has come about", change: func(w *world) {
+		w.rolling(v1.RestoreRestoring)
+		w.turnUntil(v1.ReasonRestoreCompleted)
+	}},
+	{why: "a restore in place is said to have failed, since the archive lacks what it needs", change: func(w *world) {
+		w.bucket.lacks = "the archive lacks segment 000000010000000000000003"
+		w.rolling(v1.RestoreRestoring)
+		w.turnUntil(v1.ReasonRestoreFailed)
+	}},
+	{why: "after a restore in place the other instances are made", change: func(w *world) { w.rolling(v1.RestoreCompleted) }},
 	{why: "a restore in place: the archive lacks what it needs", change: func(w *world) {
 		w.bucket.lacks = "the archive lacks segment 000000010000000000000003"
 		w.rolling(v1.RestoreReverting)

@@ -47,8 +47,16 @@ func KeepVolume(live *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClai
 	return kept
 }
 
+// SetAsideBy is the restore, under way or over, for which a volume was set aside.
+func SetAsideBy(claim *corev1.PersistentVolumeClaim) string {
+	restore, _, underWay := SetAsideFor(claim)
+	if underWay {
+		return restore
+	}
+	return claim.Annotations[KeptAnnotation]
+}
+
 // IsSetAside says whether a volume holds the data from before a restore.
 func IsSetAside(claim *corev1.PersistentVolumeClaim) bool {
-	_, _, underWay := SetAsideFor(claim)
-	return underWay || claim.Annotations[KeptAnnotation] != ""
+	return SetAsideBy(claim) != ""
 }
