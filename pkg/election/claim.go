@@ -15,6 +15,9 @@ type Claimant struct {
 	// the data that reigned last.
 	LastReign  Record
 	LastHolder string
+	// Outsider is true for an instance that the cluster's configuration does not name:
+	// it was given up, or its data is from before a restore.
+	Outsider bool
 }
 
 // MayClaim says whether c may take the Lease whose record is r and whose last
@@ -43,6 +46,8 @@ func MayClaim(c Claimant, r Record, holder string) (bool, string) {
 
 func mayClaimFirst(c Claimant) (bool, string) {
 	switch {
+	case c.Outsider:
+		return false, "the Lease has no record, and the cluster does not count on this instance any more"
 	case c.LastReign.IsEmpty() && c.Initialised:
 		return true, ""
 	case c.LastReign.IsEmpty():

@@ -3,6 +3,7 @@ package instance
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/pgop/postgres-operator/pkg/election"
@@ -253,6 +254,7 @@ func (s situation) claimant() election.Claimant {
 		Instance: s.Me, DataID: s.Identity.ID, SystemID: s.SystemID,
 		Initialised: (s.Identity.Origin == byInitdb || s.Identity.Origin == byRestore) && s.Memory.Record.IsEmpty(),
 		LastReign:   s.Memory.Record, LastHolder: election.ParseHolder(s.Memory.Holder).Instance,
+		Outsider: s.Config.Known && len(s.Config.Config.Members) > 0 && !slices.Contains(s.Config.Config.Members, s.Me),
 	}
 }
 

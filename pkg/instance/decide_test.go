@@ -124,6 +124,11 @@ func TestDecide(t *testing.T) {
 			lean: func(s *situation) {
 				s.Config, s.Lease, s.Memory = known("", "7"), fresh, reignMemory{Holder: "shop-1/a", Record: record}
 			}, want: moveWait, says: "claiming"},
+		{why: "but not to one that the cluster went on without, such as after a restore in place", s: complete("shop-1", "one", byInitdb),
+			lean: func(s *situation) {
+				s.Config, s.Lease, s.Memory = known("shop-4", "7"), fresh, reignMemory{Holder: "shop-1/a", Record: record}
+				s.Config.Config.Members = []string{"shop-4"}
+			}, want: moveWait, says: "does not count on this instance"},
 		{why: "and to nobody else", s: complete("shop-2", "two", byClone),
 			lean: func(s *situation) {
 				s.Config, s.Lease, s.Memory = known("", "7"), fresh, reignMemory{Holder: "shop-1/a", Record: record}

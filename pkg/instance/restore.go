@@ -66,11 +66,21 @@ func (g *givenUp) on(b instanceapi.Bootstrap) string {
 	return g.why
 }
 
-// noteFinal takes note of a restore that has failed for good.
+// noteFinal takes note of a restore that has failed for good, and of one that needs
+// what the archive does not have, or has damaged: that is tried again, should somebody
+// put it back.
 func (a *Agent) noteFinal(j *job) {
+	if j.name != "restore" {
+		return
+	}
+	lacks := errors.Is(j.err, backup.ErrNotFound) || errors.Is(j.err, backup.ErrDamaged) || errors.Is(j.err, backup.ErrNoBackup)
 	if final := (finalError{}); errors.As(j.err, &final) {
 		j.err = fmt.Errorf("%w (it is not tried again by itself; delete the pod to try again)", j.err)
 		a.gaveUp = &givenUp{bootstrap: j.config.Config.Bootstrap, why: j.err.Error()}
+	}
+	if lacks || a.gaveUp != nil {
+		why := j.err.Error()
+		a.status.update(func(s *instanceapi.State) { s.RestoreFailed = why })
 	}
 }
 
@@ -81,6 +91,7 @@ func (a *Agent) restore(ctx context.Context, config instanceapi.Config) error {
 	defer a.room.enter()()
 	if a.failures == 0 {
 		a.status.enter(instanceapi.PhaseBootstrapping, "looking for the backup")
+		a.status.update(func(s *instanceapi.State) { s.RestoreFailed = "" })
 	}
 	err := a.makeOfBackup(ctx, config)
 	a.recovery.Store(nil)

@@ -191,7 +191,7 @@ func TestD08TargetAfterTheEndOfTheArchive(t *testing.T) {
 	p.archiveAll(store)
 	w := first.restores(instanceapi.Restore{Store: store, Target: instanceapi.RestoreTarget{Time: at.Add(time.Hour).Format(time.RFC3339)}})
 	restored := w.start("shop-1", "127.0.0.1")
-	state := restored.waitFor("fails", failsWith("the archive ends before target", at.UTC().Format("2006-01-02T15:04:05")))
+	state := restored.waitFor("fails", failsForGood("the archive ends before target", at.UTC().Format("2006-01-02T15:04:05")))
 	const calm = 3 * time.Second // longer than the first tries are apart
 	time.Sleep(calm)
 	if again := restored.State(t.Context()); again.Since != state.Since || again.HasData {
@@ -205,6 +205,12 @@ func TestD08TargetAfterTheEndOfTheArchive(t *testing.T) {
 	if got := restored.ledger(); got != "1" {
 		t.Errorf("it has %q", got)
 	}
+}
+
+// failsForGood is failsWith, of a restore that the operator is told can't come about.
+func failsForGood(words ...string) func(instanceapi.State) bool {
+	fails := failsWith(words...)
+	return func(s instanceapi.State) bool { return fails(s) && s.RestoreFailed != "" }
 }
 
 // D-10: another major version is refused, with both, before anything is read.
@@ -268,7 +274,7 @@ func TestD18MissingAndDamagedObjectsAreNamed(t *testing.T) {
 			must(t, os.Rename(path, path+".aside"))
 			w := first.restores(instanceapi.Restore{Store: store})
 			restored := w.start("shop-1", "127.0.0.1")
-			restored.waitFor("refuses", failsWith(name))
+			restored.waitFor("refuses", failsForGood(name))
 			if exists(restored.volume.data()) || exists(restored.volume.marker()) {
 				t.Error("the restore has begun")
 			}
@@ -287,7 +293,7 @@ func TestD18MissingAndDamagedObjectsAreNamed(t *testing.T) {
 			must(t, os.WriteFile(path, damaged, 0o600))
 			w := first.restores(instanceapi.Restore{Store: store})
 			restored := w.start("shop-1", "127.0.0.1")
-			restored.waitFor("refuses", failsWith(name, "damaged"))
+			restored.waitFor("refuses", failsForGood(name, "damaged"))
 			if exists(restored.volume.data()) {
 				t.Error("what was restored is still there")
 			}
