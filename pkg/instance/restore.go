@@ -50,6 +50,12 @@ type finalError struct{ error }
 
 func (e finalError) Unwrap() error { return e.error }
 
+// lackError is that the archive lacks something, in words of its own.
+type lackError struct{ error }
+
+// Is makes it a backup.ErrNotFound.
+func (lackError) Is(target error) bool { return target == backup.ErrNotFound }
+
 // givenUp is a restore that has failed for good, with the bootstrap that asked for
 // it.
 type givenUp struct {
@@ -204,8 +210,8 @@ func (a *Agent) findSource(ctx context.Context, from instanceapi.Restore) (resto
 		return restoreSource{}, err
 	}
 	if s.gap != "" && target.IsEnd() {
-		return restoreSource{}, fmt.Errorf("the archive lacks the WAL segment %s, and has later ones: what was committed from there on can't be restored; "+
-			"put it back, or restore to a target before it", s.gap)
+		return restoreSource{}, lackError{fmt.Errorf("the archive lacks the WAL segment %s, and has later ones: what was committed from there on can't be restored; "+
+			"put it back, or restore to a target before it", s.gap)}
 	}
 	return s, nil
 }
