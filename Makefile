@@ -61,7 +61,7 @@ bench: ## Measure a cluster's start, and memory; prints figures
 
 .PHONY: bench-backup
 bench-backup: ## Measure archiving, base backups and restores on a local S3 server; prints figures
-	go test ./pkg/backup -run NONE -bench . -benchtime 1x -timeout 30m
+	go test ./pkg/backup ./pkg/instance -p 1 -run NONE -bench . -benchtime 1x -timeout 30m
 
 .PHONY: lint
 lint: ## go vet, staticcheck, gofmt

@@ -14,6 +14,11 @@ var PostgresClusterCRD []byte
 //go:embed crd/pgop.dev_postgresbackups.yaml
 var PostgresBackupCRD []byte
 
+// PostgresRestoreCRD is the CustomResourceDefinition of PostgresRestore, YAML.
+//
+//go:embed crd/pgop.dev_postgresrestores.yaml
+var PostgresRestoreCRD []byte
+
 // PostgresClusterPolicy is a ValidatingAdmissionPolicy for PostgresClusters and
 // its binding, two documents of YAML.
 //

@@ -32,6 +32,8 @@ func parseInstanceFlags(args []string) (instanceFlags, error) {
 		NodeName:  os.Getenv("NODE_NAME"),
 		Port:      postgres.Port,
 		Version:   version,
+		// As pkg/specs mounts them.
+		BackupMounts: []string{"/pgop/backups", "/pgop/restore"},
 	}}
 	o := &f.options
 	set := flag.NewFlagSet("instance", flag.ContinueOnError)

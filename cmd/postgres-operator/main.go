@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	_ "github.com/pgop/postgres-operator/cmd/postgres-operator/early" // archive and restore-wal
 )
 
 // version is set by the linker.
@@ -20,6 +22,8 @@ var subcommands = []struct {
 	{"run", "look after the PostgresClusters of a Kubernetes cluster", runOperator},
 	{"instance", "be the agent of one instance, PID 1 in its pod", runInstance},
 	{"install", "copy this binary to a path, for an instance's pod", runInstall},
+	{"archive", "hand a WAL file over to the agent; the server's archive_command", runEarly},
+	{"restore-wal", "get a WAL file from the agent; the server's restore_command", runEarly},
 	{"version", "print the version", printVersion},
 }
 
@@ -47,8 +51,13 @@ func dispatch(ctx context.Context, args []string) error {
 func usage() {
 	fmt.Fprintln(os.Stderr, "usage: postgres-operator SUBCOMMAND [flags]   (-h after a subcommand shows its flags)")
 	for _, sub := range subcommands {
-		fmt.Fprintf(os.Stderr, "  %-10s %s\n", sub.name, sub.help)
+		fmt.Fprintf(os.Stderr, "  %-11s %s\n", sub.name, sub.help)
 	}
+}
+
+// runEarly is never reached: package early has carried the subcommand out.
+func runEarly(context.Context, []string) error {
+	return fmt.Errorf("this subcommand is called by the server of an instance")
 }
 
 func printVersion(context.Context, []string) error {

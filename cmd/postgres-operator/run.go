@@ -248,7 +248,7 @@ func (o *operator) install(ctx, stopping context.Context, custom *rest.Config) e
 	if err != nil {
 		return fmt.Errorf("make the client of CRDs: %w", err)
 	}
-	for _, crd := range [][]byte{deploy.PostgresClusterCRD, deploy.PostgresBackupCRD} {
+	for _, crd := range [][]byte{deploy.PostgresClusterCRD, deploy.PostgresBackupCRD, deploy.PostgresRestoreCRD} {
 		if err := controller.InstallCRD(ctx, extensions.ApiextensionsV1().CustomResourceDefinitions(), crd, o.log); err != nil {
 			return err
 		}

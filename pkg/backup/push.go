@@ -13,8 +13,9 @@ import (
 // PushWAL archives a file of pg_wal, and returns when the store has it. That
 // the archive has the same content already is a success: with
 // archive_mode = always every instance archives every segment. Other content
-// under the same name is ErrOtherContent, and stays as it is. An OwnerError
-// says that the archive is somebody else's.
+// under the same name is ErrOtherContent, and stays as it is; but where it can't be
+// needed, since the timeline was left in that segment, it is a success, too. An
+// OwnerError says that the archive is somebody else's.
 func (r *Repository) PushWAL(ctx context.Context, path string) error {
 	name, err := ParseWALName(filepath.Base(path))
 	if err != nil {
@@ -28,8 +29,28 @@ func (r *Repository) PushWAL(ctx context.Context, path string) error {
 		return fmt.Errorf("archive %s: %w", name.Text, err)
 	}
 	err = r.pushFile(ctx, name, file)
+	if errors.Is(err, ErrOtherContent) {
+		err = excuse(err, name, file)
+	}
 	if err := errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("archive %s: %w", name.Text, err)
+	}
+	return nil
+}
+
+// excuse drops an error about content that nobody can need. No recovery reads a
+// partial segment by itself.
+func excuse(other error, name WALName, file *os.File) error {
+	if name.Kind == Partial {
+		return nil
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return errors.Join(other, err)
+	}
+	left, err := isLeftBehind(filepath.Dir(file.Name()), name, uint64(info.Size()))
+	if err != nil || !left {
+		return errors.Join(other, err)
 	}
 	return nil
 }

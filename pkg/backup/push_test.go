@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/pgop/postgres-operator/pkg/backup"
@@ -66,6 +67,28 @@ func TestOtherContentIsRefused(t *testing.T) {
 
 // With archive_mode = always two members may archive the same segment at the
 // same moment: both ask before either has sent it.
+// After a failover each standby has another end of the segment in which the
+// timeline was left, and a former primary may have archived what nobody received.
+func TestOtherContentOfATimelineThatWasLeftIsNoError(t *testing.T) {
+	a := newArchive(t)
+	names := append(slices.Clone(segments[1:4]), segments[2]+".partial")
+	first, _ := pgWAL(t, names...)
+	for _, name := range names {
+		must(t, a.PushWAL(context.Background(), filepath.Join(first, name)))
+	}
+	other, _ := pgWAL(t, names...)
+	// It was left within the third segment; the second is all of the past.
+	must(t, os.WriteFile(filepath.Join(other, "00000002.history"), []byte("1\t0/380000\tno recovery target specified\n"), 0o600))
+	wants(t, "before the switch", a.PushWAL(context.Background(), filepath.Join(other, segments[1])), backup.ErrOtherContent, segments[1])
+	for _, name := range names[1:] {
+		if err := a.PushWAL(context.Background(), filepath.Join(other, name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	must(t, os.Remove(filepath.Join(other, "00000002.history")))
+	wants(t, "without a switch", a.PushWAL(context.Background(), filepath.Join(other, segments[2])), backup.ErrOtherContent, segments[2])
+}
+
 func TestTwoMembersArchiveTheSameSegmentAtOnce(t *testing.T) {
 	a := newArchive(t)
 	dir, content := pgWAL(t, segments[0])

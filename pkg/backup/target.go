@@ -114,6 +114,9 @@ func (t Target) String() string {
 	return "the end of the archive"
 }
 
+// IsEnd says whether the target is the end of the archive, whatever that is.
+func (t Target) IsEnd() bool { return t == Target{} }
+
 // Parameters are the server's parameters for the target. Where it is reached,
 // the server is opened.
 func (t Target) Parameters() map[string]string {

@@ -41,6 +41,13 @@ func RestoreWindow(c Catalog) (Window, bool) {
 	return w, true
 }
 
+// Gap is the first segment that recovery of a backup would miss although the archive
+// has some that come after it; empty: none.
+func Gap(w ArchivedWAL, r Record) string {
+	_, gap := follow(w, r)
+	return gap
+}
+
 // follow follows the WAL from a backup's end along the newest timeline that
 // comes from it, and returns when the last segment was archived that recovery
 // would come to, and which one it would miss.

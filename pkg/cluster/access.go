@@ -45,6 +45,9 @@ func ensureConfiguration(o Observation, p *Plan) {
 		p.update(repaired)
 	}
 	config := serverConfiguration(o)
+	if p.Rollback.isMaking() && !o.isLed() {
+		id, config.Restore = "", p.Rollback.source // as if there had been no database
+	}
 	config.SystemID, config.Members, config.Initialiser = id, p.Members, initialiser(o, p)
 	config.Switchover, config.SwitchoverAsked, config.Reclone = p.Switchover, p.SwitchoverAsked, p.Reclone
 	config.ForcePromote, config.Restart, config.Stop = p.ForcePromote, p.Restart, p.Stop

@@ -41,6 +41,9 @@ func (a actor) act(ctx context.Context, action Action) (bool, *Failure) {
 	if backup, isBackup := action.Object.(*v1.PostgresBackup); isBackup {
 		return a.actOnBackup(ctx, action, backup)
 	}
+	if restore, isRestore := action.Object.(*v1.PostgresRestore); isRestore {
+		return a.reportRestore(ctx, action, restore)
+	}
 	var err error
 	switch action.Verb {
 	case Create:
@@ -316,6 +319,8 @@ func kindOf(o object) string {
 		return "PostgresCluster"
 	case *v1.PostgresBackup:
 		return "PostgresBackup"
+	case *v1.PostgresRestore:
+		return "PostgresRestore"
 	}
 	return fmt.Sprintf("%T", o)
 }

@@ -41,7 +41,10 @@ func Analyse(o Observation) Plan {
 		rule(o, &p)
 	}
 	forInstances := running
-	if p.Stop {
+	switch {
+	case p.Rollback.reverts():
+		forInstances = nil // rollBack does it all
+	case p.Stop:
 		forInstances = stopping
 	}
 	for _, rule := range forInstances {
@@ -60,6 +63,7 @@ func Analyse(o Observation) Plan {
 // rules run in order. Every rule speaks in every pass, so that what one waits
 // for never starves another.
 var rules = []func(Observation, *Plan){
+	chooseRollback,
 	chooseMembers,
 	awaitDeletions,
 	ensureAccess,
@@ -68,6 +72,7 @@ var rules = []func(Observation, *Plan){
 	planChange,
 	planBackups,
 	ensureConfiguration,
+	rollBack,
 	ensureServices,
 	ensureDisruptionBudget,
 }

@@ -45,7 +45,7 @@ type analyseCase struct {
 
 // analyseCases each change a cluster of three that has settled;
 // testdata/analyse.txt has what a pass then plans and reports. Those of backups are
-// in backupCases.
+// in backupCases, and those of restores in place in rollbackCases.
 var analyseCases = []analyseCase{
 	{why: "a new cluster: everything is made at once", change: func(w *world) { *w = *newWorld(3) }},
 	{why: "a settled cluster: nothing is done, whatever webhooks made of the pods", change: func(*world) {}},
@@ -1092,7 +1092,7 @@ var errNoGrowth = errors.New("only dynamically provisioned pvc can be resized an
 func TestAnalyse(t *testing.T) {
 	var all strings.Builder
 	seen := map[string]bool{}
-	for _, c := range slices.Concat(analyseCases, backupCases) {
+	for _, c := range slices.Concat(analyseCases, backupCases, rollbackCases) {
 		if seen[c.why] {
 			t.Errorf("two cases %q", c.why)
 		}
@@ -1487,10 +1487,10 @@ func TestTheTableShowsEverything(t *testing.T) {
 	}
 	// Some kinds have nothing that a rule would change, or is asked to delete.
 	for verb, kinds := range map[Verb][]string{
-		Create: allKinds,
-		Update: {"ConfigMap", "EndpointSlice", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Role", "RoleBinding", "Secret", "Service"},
+		Create: slices.DeleteFunc(slices.Clone(allKinds), func(kind string) bool { return kind == "PostgresRestore" }),
+		Update: {"ConfigMap", "EndpointSlice", "Lease", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "Role", "RoleBinding", "Secret", "Service"},
 		Delete: {"PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PostgresBackup", "Secret", "Service"},
-		Report: {"PostgresBackup"},
+		Report: {"PostgresBackup", "PostgresRestore"},
 		Clear:  {"PostgresCluster"},
 	} {
 		for _, kind := range kinds {

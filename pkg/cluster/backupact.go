@@ -10,6 +10,18 @@ import (
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 )
 
+// reportRestore writes the status of a PostgresRestore.
+func (a actor) reportRestore(ctx context.Context, action Action, r *v1.PostgresRestore) (bool, *Failure) {
+	_, err := a.clusters.PostgresRestores(r.Namespace).UpdateStatus(ctx, r, metav1.UpdateOptions{})
+	if errors.IsConflict(err) || errors.IsNotFound(err) {
+		return false, nil // changed or deleted meanwhile; its event wakes the next pass
+	}
+	if err != nil {
+		return false, refused(action, err)
+	}
+	return true, nil
+}
+
 // actOnBackup runs an action on a PostgresBackup. One of the name that exists is
 // what was asked for, whoever made it: a schedule's time and the store's id are in
 // the name (D-04).

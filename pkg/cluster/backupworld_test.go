@@ -32,6 +32,8 @@ type backupStore struct {
 	// slow lets no backup end; refuses is why each fails.
 	slow    bool
 	refuses string
+	// lacks is why no backup can be restored; empty: each can.
+	lacks string
 	// reads counts how often the operator has read the catalog.
 	reads int
 }

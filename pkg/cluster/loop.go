@@ -254,7 +254,7 @@ func (l *Loop) carryOut(ctx context.Context, c *v1.PostgresCluster, plan Plan) [
 // copy that was lost.
 func kindOfEvent(reason string) string {
 	switch reason {
-	case v1.ReasonRequestRefused, v1.ReasonSwitchoverFailed, v1.ReasonNodeLost, v1.ReasonBackupFailed:
+	case v1.ReasonRequestRefused, v1.ReasonSwitchoverFailed, v1.ReasonNodeLost, v1.ReasonBackupFailed, v1.ReasonRestoreFailed:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal
@@ -406,7 +406,7 @@ func newsOf(c metav1.Condition) string {
 // isBad tells what needs a look from what is the way of things.
 func isBad(reason string) bool {
 	switch reason {
-	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonVolumeGrowing, v1.ReasonVolumeClassKept, v1.ReasonRestarting, v1.ReasonRestartNeeded, v1.ReasonReplicasNotStream, v1.ReasonNoCandidates, v1.ReasonElecting, v1.ReasonStopping, v1.ReasonStopped, v1.ReasonBackupsOff, v1.ReasonNoBackupYet:
+	case v1.ReasonBootstrapping, v1.ReasonInstancesNotReady, v1.ReasonVolumeGrowing, v1.ReasonVolumeClassKept, v1.ReasonRestarting, v1.ReasonRestartNeeded, v1.ReasonReplicasNotStream, v1.ReasonNoCandidates, v1.ReasonElecting, v1.ReasonStopping, v1.ReasonStopped, v1.ReasonBackupsOff, v1.ReasonNoBackupYet, v1.ReasonRestoring:
 		return false
 	}
 	return true

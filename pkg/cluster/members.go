@@ -20,7 +20,11 @@ const maxInstances = 99
 // those that were given up, none is left out as long as no primary serves: any may be the one that takes over.
 // A cluster that is stopped has those that exist.
 func chooseMembers(o Observation, p *Plan) {
-	p.Stop = *o.Cluster.Spec.Instances == 0
+	p.Stop = *o.Cluster.Spec.Instances == 0 || p.Rollback.stops() || p.Rollback.reverts()
+	if p.Rollback.isMaking() && !o.isLed() {
+		p.Members = []string{p.Rollback.instance}
+		return
+	}
 	want := min(max(1, int(*o.Cluster.Spec.Instances)), maxInstances)
 	members := slices.DeleteFunc(slices.Clone(o.Instances), o.isGivenUp)
 	if p.Stop {
@@ -82,6 +86,9 @@ func dropOne(o Observation, members []Instance) []Instance {
 // up: nobody asked for its end. It waits until the primary serves, so that no copy
 // goes while it may be the only good one.
 func removeInstances(o Observation, p *Plan) {
+	if p.Rollback != nil && !o.isLed() {
+		return // nothing goes that may come back
+	}
 	for _, i := range o.Instances {
 		if slices.Contains(p.Members, i.Name) {
 			continue
@@ -152,6 +159,9 @@ func removalNote(name string, keepsVolume bool) string {
 // initialiser is the instance that may run initdb: the first one, as long as no
 // database exists and no retained volume could hold one.
 func initialiser(o Observation, p *Plan) string {
+	if p.Rollback.isMaking() && !o.isLed() {
+		return p.Rollback.instance
+	}
 	id, unanimous := o.systemID()
 	if id != "" || p.Stop {
 		return ""

@@ -132,6 +132,19 @@ func TestPassesConverge(t *testing.T) {
 				w.silent = time.Duration(rapid.IntRange(0, 1).Draw(t, "minutes")) * time.Minute
 			},
 
+			"roll back": func(t *rapid.T) {
+				name := rapid.SampledFrom([]string{"undo", "redo"}).Draw(t, "restore")
+				if w.restore(name) == nil {
+					w.undo(name, rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "of"), v1.RestoreTarget{})
+				}
+			},
+			"take a restore back": func(t *rapid.T) {
+				w.remove("PostgresRestore", rapid.SampledFrom([]string{"undo", "redo"}).Draw(t, "restore"))
+			},
+			"backups can be restored or not": func(t *rapid.T) {
+				w.bucket.lacks = rapid.SampledFrom([]string{"", "the archive lacks a segment"}).Draw(t, "lacks")
+			},
+
 			"switch retain": func(t *rapid.T) {
 				retain := rapid.SampledFrom([]v1.RetainPolicy{v1.RetainVolumes, v1.DeleteVolumes}).Draw(t, "retain")
 				w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Retain = retain })
@@ -208,6 +221,7 @@ func TestPassesConverge(t *testing.T) {
 			t.Errorf("settled, and the agents are still asked for something: %+v", told)
 		}
 		checkBackups(t, w)
+		checkRestores(t, w)
 		checkIdle(t, w)
 	})
 }
@@ -237,6 +251,23 @@ func checkBackups(t *rapid.T, w *world) {
 	}
 	if diff := cmp.Diff(stored, shown); diff != "" {
 		t.Errorf("what the store holds, and what objects show: %s", diff)
+	}
+}
+
+// checkRestores wants no restore to be under way in a cluster that runs.
+func checkRestores(t *rapid.T, w *world) {
+	if *w.cluster.Spec.Instances == 0 || w.cluster.Status.Phase != v1.PhaseHealthy {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.objects["PostgresRestore"])) {
+		if s := w.restore(name).Status; s.Phase != v1.RestoreCompleted && s.Phase != v1.RestoreFailed {
+			t.Errorf("settled, and %s is %s: %s", name, s.Phase, s.Message)
+		}
+	}
+	for name := range w.objects["PersistentVolumeClaim"] {
+		if restore, _, is := specs.SetAsideFor(w.volume(name)); is {
+			t.Errorf("settled, and %s is still set aside for %s", name, restore)
+		}
 	}
 }
 

@@ -131,8 +131,12 @@ func anyExists(l corelisters.NodeLister, names []string) bool {
 }
 
 // isGivenUp says whether the operator has decided to go on without the instance:
-// its volume went with its node. Never so the one that reigns.
+// its volume went with its node, and never so the one that reigns, or it was set
+// aside for a restore.
 func (o Observation) isGivenUp(i Instance) bool {
+	if i.Volume != nil && specs.IsSetAside(i.Volume) {
+		return true
+	}
 	return i.Volume != nil && specs.LostNode(i.Volume, o.Cluster) != "" && i.Name != o.primaryName()
 }
 
@@ -203,7 +207,11 @@ func describeGivenUp(o Observation) string {
 	var kept []string
 	for _, i := range slices.Concat(o.Instances, o.Spares) {
 		if o.isGivenUp(i) {
-			kept = append(kept, fmt.Sprintf("%s (went with node %s)", namesOf(i.allClaims()), specs.LostNode(i.Volume, o.Cluster)))
+			why := "went with node " + specs.LostNode(i.Volume, o.Cluster)
+			if specs.IsSetAside(i.Volume) {
+				why = "from before PostgresRestore " + specs.SetAsideBy(i.Volume)
+			}
+			kept = append(kept, fmt.Sprintf("%s (%s)", namesOf(i.allClaims()), why))
 		}
 	}
 	if len(kept) == 0 {

@@ -57,6 +57,8 @@ type Observation struct {
 	// PostgresBackups of the namespace that the catalog would give to others.
 	Backups []*v1.PostgresBackup
 	Taken   map[string]bool
+	// Restores are the cluster's, oldest first.
+	Restores []*v1.PostgresRestore
 	// Catalog is what the store holds, as the primary says now; nil while it does not.
 	// It is shared, too.
 	Catalog *instanceapi.Catalog

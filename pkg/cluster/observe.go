@@ -46,6 +46,8 @@ type Listers struct {
 	Budgets         policylisters.PodDisruptionBudgetLister
 	// Backups are those of all clusters.
 	Backups *Backups
+	// Restores are those of all clusters.
+	Restores *Restores
 	// Nodes is nil where the operator may not look at nodes.
 	Nodes corelisters.NodeLister
 	// Reigns is told by whoever watches the Leases; may be nil.
@@ -89,6 +91,9 @@ func observe(ctx context.Context, l Listers, agents asker, c *v1.PostgresCluster
 		return Observation{}, err
 	}
 	if err := observeBackups(l.Backups, &o); err != nil {
+		return Observation{}, err
+	}
+	if o.Restores, err = l.Restores.Of(cache.MetaObjectToName(c)); err != nil {
 		return Observation{}, err
 	}
 	o.Instances = instancesOf(c, pods, volumes)

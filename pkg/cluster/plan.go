@@ -44,6 +44,8 @@ type Plan struct {
 	// next ones are due, in the order of the spec.
 	TakeBackup *instanceapi.TakeBackup
 	Schedules  []plannedSchedule
+	// Rollback is the restore in place that is under way; nil: none is.
+	Rollback *rollback
 	// Change is how far a change has come that takes restarts.
 	Change changeProgress
 	// SwitchoverFailed is true when the primary has not handed over as asked.
@@ -75,8 +77,8 @@ const (
 	// Clear takes an annotation from the PostgresCluster, if it still has the
 	// value that was seen: a request of the user's has been carried out.
 	Clear Verb = "clear"
-	// Report writes the status of a PostgresBackup, if it still has the version that
-	// was seen.
+	// Report writes the status of a PostgresBackup or PostgresRestore, if it still has
+	// the version that was seen.
 	Report Verb = "report"
 )
 

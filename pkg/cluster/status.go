@@ -112,7 +112,10 @@ func imageOf(i Instance) string {
 
 func conditions(o Observation, p Plan, failures []Failure) []metav1.Condition {
 	blocked, blockedFound := firstTrouble(o, p, failures)
-	if p.Stop {
+	switch {
+	case p.Rollback != nil && !(p.Rollback.isMaking() && o.isLed()) && p.Rollback.phase != v1.RestorePending:
+		return conditionsWithout(o, p, failures, v1.ReasonRestoring, describeRollback(o, p))
+	case p.Stop:
 		return stoppedConditions(o, p, failures)
 	}
 	return []metav1.Condition{
@@ -472,6 +475,8 @@ func phase(s v1.PostgresClusterStatus) v1.Phase {
 		return v1.PhaseInvalid
 	case reasonOf(s, v1.ConditionProgressing) == v1.ReasonPaused:
 		return v1.PhasePaused
+	case reasonOf(s, v1.ConditionReady) == v1.ReasonRestoring:
+		return v1.PhaseRestoring
 	case reasonOf(s, v1.ConditionReady) == v1.ReasonStopped:
 		return v1.PhaseStopped
 	case reasonOf(s, v1.ConditionReady) == v1.ReasonStopping:

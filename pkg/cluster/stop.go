@@ -46,7 +46,11 @@ func stopPrimary(o Observation, p *Plan, primary Instance) {
 
 func stop(p *Plan, i Instance) {
 	if i.Pod != nil {
-		p.delete(i.Pod, v1.ReasonInstanceStopped, "stopped instance "+i.Name+", as spec.instances: 0 asks; its volume is kept")
+		why := "spec.instances: 0"
+		if p.Rollback != nil {
+			why = "PostgresRestore " + p.Rollback.name
+		}
+		p.delete(i.Pod, v1.ReasonInstanceStopped, fmt.Sprintf("stopped instance %s, as %s asks; its volume is kept", i.Name, why))
 	}
 }
 
@@ -93,6 +97,12 @@ func stoppedConditions(o Observation, p Plan, failures []Failure) []metav1.Condi
 	if o.hasPods() {
 		reason, text = v1.ReasonStopping, "spec.instances is 0: the cluster is being stopped; all volumes are kept"
 	}
+	return conditionsWithout(o, p, failures, reason, text)
+}
+
+// conditionsWithout are the conditions of a cluster in which no primary shall serve,
+// for that reason.
+func conditionsWithout(o Observation, p Plan, failures []Failure, reason, text string) []metav1.Condition {
 	primary := no(v1.ConditionPrimaryAvailable, reason, text)
 	if o.primaryServes() {
 		primary = yes(v1.ConditionPrimaryAvailable, v1.ReasonPrimaryServes, o.primaryName()+" takes writes until it is stopped")

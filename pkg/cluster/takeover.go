@@ -2,9 +2,11 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
 // takeover is the event that another instance than status.primary reigns now;
@@ -12,7 +14,7 @@ import (
 // made, it is told once, whoever the operator is.
 func takeover(o Observation) (reason, note string) {
 	before, now := o.Cluster.Status.Primary, o.primaryName()
-	if before == "" || now == "" || before == now {
+	if before == "" || now == "" || before == now || o.isLeftBehind(before) {
 		return "", ""
 	}
 	note = fmt.Sprintf("%s took over from %s", now, before)
@@ -29,6 +31,13 @@ func takeover(o Observation) (reason, note string) {
 		note += fmt.Sprintf(", after %s without a primary", without.Round(100*time.Millisecond))
 	}
 	return reason, note
+}
+
+// isLeftBehind says whether a restore has taken an instance's place, of which it tells
+// itself.
+func (o Observation) isLeftBehind(name string) bool {
+	n := slices.IndexFunc(o.Spares, func(i Instance) bool { return i.Name == name })
+	return n >= 0 && o.Spares[n].Volume != nil && specs.IsSetAside(o.Spares[n].Volume)
 }
 
 // timeWithoutPrimary is the time between the last renewal of the named

@@ -119,7 +119,7 @@ type server struct {
 // noLibrary is one with which no server starts.
 const noLibrary = "nope"
 
-var allKinds = []string{"ConfigMap", "EndpointSlice", "Lease", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PostgresBackup", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
+var allKinds = []string{"ConfigMap", "EndpointSlice", "Lease", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PostgresBackup", "PostgresRestore", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
 
 func newWorld(instances int32) *world {
 	w := &world{
@@ -167,7 +167,7 @@ func (w *world) catchUp(kinds ...string) {
 	for _, kind := range kinds {
 		cached[kind] = map[string]object{}
 		for name, o := range w.objects[kind] {
-			if o.GetLabels()[specs.ManagedByLabel] == specs.ManagedBy || kind == v1.BackupKind {
+			if o.GetLabels()[specs.ManagedByLabel] == specs.ManagedBy || kind == v1.BackupKind || kind == "PostgresRestore" {
 				cached[kind][name] = o
 			}
 		}
@@ -198,6 +198,7 @@ func (w *world) listers() Listers {
 		EndpointSlices:  discoverylisters.NewEndpointSliceLister(of("EndpointSlice")),
 		Budgets:         policylisters.NewPodDisruptionBudgetLister(of("PodDisruptionBudget")),
 		Backups:         w.backups(),
+		Restores:        w.restores(),
 	}
 }
 
@@ -520,6 +521,12 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 	}
 	switch {
 	case data != nil:
+	case record.IsEmpty() && config.SystemID == "" && config.Bootstrap.Instance == pod.Name && config.Bootstrap.Restore != nil:
+		if s.RestoreFailed = w.bucket.lacks; s.RestoreFailed != "" {
+			s.Phase, s.Message = instanceapi.PhaseFailed, s.RestoreFailed
+			return s
+		}
+		data = w.fill(volume, volumeData{systemID: w.cluster.Status.SystemID, lastHolder: pod.Name})
 	case record.IsEmpty() && config.SystemID == "" && config.Bootstrap.Instance == pod.Name:
 		w.serial++
 		data = w.fill(volume, volumeData{systemID: fmt.Sprint(7432000000000000000 + w.serial), lastHolder: pod.Name})

@@ -85,7 +85,7 @@ func New(config Config) (*Controller, error) {
 		loops: newRegistry(func(key cache.ObjectName, uid types.UID) *cluster.Loop {
 			return cluster.NewLoop(deps, key, uid)
 		}),
-		orphans: orphans{backups: sources.listers.Backups, client: config.Postgres.PgopV1()},
+		orphans: orphans{backups: sources.listers.Backups, restores: sources.listers.Restores, client: config.Postgres.PgopV1()},
 		log:     config.Log,
 		drained: make(chan struct{}),
 	}, nil

@@ -48,6 +48,7 @@ func newSources(kube cluster.Kube, postgres versioned.Interface, namespace strin
 	var (
 		clusters  = newInformer[*v1.PostgresCluster, *v1.PostgresClusterList](postgres.PgopV1().PostgresClusters(namespace), "")
 		backups   = newInformer[*v1.PostgresBackup, *v1.PostgresBackupList](postgres.PgopV1().PostgresBackups(namespace), "")
+		restores  = newInformer[*v1.PostgresRestore, *v1.PostgresRestoreList](postgres.PgopV1().PostgresRestores(namespace), "")
 		ours      = labels.Set{specs.ManagedByLabel: specs.ManagedBy}.String()
 		pods      = newInformer[*corev1.Pod, *corev1.PodList](kube.Core.Pods(namespace), ours)
 		volumes   = newInformer[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList](kube.Core.PersistentVolumeClaims(namespace), ours)
@@ -76,6 +77,7 @@ func newSources(kube cluster.Kube, postgres versioned.Interface, namespace strin
 			EndpointSlices:  discoverylisters.NewEndpointSliceLister(endpoints.GetIndexer()),
 			Budgets:         policylisters.NewPodDisruptionBudgetLister(budgets.GetIndexer()),
 			Backups:         cluster.NewBackups(backups.GetIndexer()),
+			Restores:        cluster.NewRestores(restores.GetIndexer()),
 			Reigns:          cluster.NewReigns(),
 		},
 	}
@@ -86,6 +88,12 @@ func newSources(kube cluster.Kube, postgres versioned.Interface, namespace strin
 		return nil, err
 	}
 	if err := s.add(backups, handlerOf(enqueue, backupKey, anyChange)); err != nil {
+		return nil, err
+	}
+	if err := restores.AddIndexers(cluster.RestoreIndexers()); err != nil {
+		return nil, err
+	}
+	if err := s.add(restores, handlerOf(enqueue, restoreKey, anyChange)); err != nil {
 		return nil, err
 	}
 	if err := s.add(leases, handlerOf(enqueue, childKey, reignChanged)); err != nil {
@@ -289,6 +297,15 @@ func backupKey(o metav1.Object) (cache.ObjectName, bool) {
 		return cache.ObjectName{}, false
 	}
 	return cluster.BackupKey(b), true
+}
+
+// restoreKey is the cluster that is rolled back, whether there is one or not.
+func restoreKey(o metav1.Object) (cache.ObjectName, bool) {
+	r, ok := o.(*v1.PostgresRestore)
+	if !ok {
+		return cache.ObjectName{}, false
+	}
+	return cluster.RestoreKey(r), true
 }
 
 // always lets a resync wake every cluster.

@@ -22,14 +22,49 @@ const orphanTimeout = 30 * time.Second
 // orphans are the PostgresBackups of clusters that are not there: no loop looks after
 // them.
 type orphans struct {
-	backups *cluster.Backups
-	client  postgresclient.PgopV1Interface
+	backups  *cluster.Backups
+	restores *cluster.Restores
+	client   postgresclient.PgopV1Interface
 }
 
 // report says of each backup of such a cluster what it waits for, or how it has ended.
 func (r orphans) report(ctx context.Context, key cache.ObjectName) error {
 	ctx, cancel := context.WithTimeout(ctx, orphanTimeout)
 	defer cancel()
+	return errors.Join(r.reportBackups(ctx, key), r.reportRestores(ctx, key))
+}
+
+// reportRestores says of each restore that there is nothing to roll back, or that it has
+// ended with its cluster.
+func (r orphans) reportRestores(ctx context.Context, key cache.ObjectName) error {
+	all, err := r.restores.Of(key)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, restore := range all {
+		next := restore.Status
+		switch {
+		case next.Phase == v1.RestoreCompleted || next.Phase == v1.RestoreFailed:
+		case next.Phase == "" || next.Phase == v1.RestorePending:
+			next = v1.PostgresRestoreStatus{Phase: v1.RestorePending, Message: fmt.Sprintf("there is no PostgresCluster %s in this namespace", restore.Spec.Cluster)}
+		default:
+			next.Phase, next.Message = v1.RestoreFailed, fmt.Sprintf("PostgresCluster %s was deleted meanwhile", restore.Spec.Cluster)
+		}
+		if equality.Semantic.DeepEqual(restore.Status, next) {
+			continue
+		}
+		reported := restore.DeepCopy()
+		reported.Status = next
+		_, err := r.client.PostgresRestores(restore.Namespace).UpdateStatus(ctx, reported, metav1.UpdateOptions{})
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // its event comes
+			errs = append(errs, fmt.Errorf("write status of restore %s: %w", restore.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r orphans) reportBackups(ctx context.Context, key cache.ObjectName) error {
 	all, err := r.backups.Of(key)
 	if err != nil {
 		return err

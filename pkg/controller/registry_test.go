@@ -81,7 +81,7 @@ func TestSyncFollowsTheClusters(t *testing.T) {
 		sources: &sources{clusters: postgreslisters.NewPostgresClusterLister(clusters)},
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
 		loops:   started(&uids),
-		orphans: orphans{backups: cluster.NewBackups(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cluster.BackupIndexers()))},
+		orphans: orphans{backups: cluster.NewBackups(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cluster.BackupIndexers())), restores: cluster.NewRestores(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cluster.RestoreIndexers()))},
 		log:     logrus.NewEntry(logger),
 	}
 	seen := func(uid types.UID, edit func(*v1.PostgresCluster)) {

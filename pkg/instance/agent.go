@@ -2,6 +2,8 @@ package instance
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +34,10 @@ const (
 // Agent runs one instance. Fields without a comment on sharing belong to the
 // loop, or to the job while one runs.
 type Agent struct {
-	options   Options
+	options Options
+	// life tells this process from those that were or will be the agent of the
+	// instance.
+	life      string
 	log       *logrus.Entry
 	serverLog io.Writer
 	kube      Kubernetes
@@ -54,7 +59,12 @@ type Agent struct {
 	credentials *credentials
 	sql         *pgrun.Server
 	// peerSQL is for what other instances ask.
-	peerSQL *pgrun.Server
+	peerSQL  *pgrun.Server
+	room     *room
+	deposits *deposits
+	archiver *archiver
+	backups  *backupTaker
+	catalog  *cataloguer
 
 	wake chan struct{}
 	// beat is when the loop last ran, in nanoseconds since started, by the monotonic
@@ -74,6 +84,7 @@ type Agent struct {
 	handoverState
 	leaveState
 	rejoinState
+	restoreState
 	newsState
 
 	job *job
@@ -139,13 +150,23 @@ func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*A
 	a.config = configDir{path: a.volume.config()}
 	a.programs = &pgrun.Programs{Bin: o.Bin, Children: a.children}
 	a.view = &view{wake: a.wakeUp, log: log}
-	a.status = &status{log: log, state: instanceapi.State{Instance: o.Instance, PodUID: o.PodUID, AgentVersion: o.Version}}
+	life := make([]byte, 8)
+	if _, err := rand.Read(life); err != nil {
+		return nil, fmt.Errorf("start agent: %w", err)
+	}
+	a.life = hex.EncodeToString(life)
+	a.status = &status{log: log, state: instanceapi.State{Instance: o.Instance, PodUID: o.PodUID, AgentVersion: o.Version, Life: a.life}}
 	a.inbox = &inbox{wake: a.wakeUp}
 	a.peers = &peers{options: o, credentials: a.credentials, view: a.view}
 	a.peers.find = a.peers.addresses
 	a.elector = &elector{kube: kube, view: a.view, peers: a.peers, inbox: a.inbox, log: log, since: a.started,
 		state: election.State{Me: o.holder(), Address: o.PodIP}}
 	a.prober = &prober{agent: a}
+	a.room, a.backups = &room{}, &backupTaker{}
+	a.catalog = &cataloguer{agent: a, kicked: make(chan struct{}, 1)}
+	a.deposits = &deposits{options: o, kube: kube, dir: a.volume.pgWAL()}
+	a.archiver = &archiver{view: a.view, log: log, deposits: a.deposits, room: a.room, now: time.Now,
+		systemID: func() string { return a.status.snapshot().SystemID }}
 	server, err := pgrun.Open(o.RunDir, o.Port, "postgres")
 	if err != nil {
 		return nil, fmt.Errorf("start agent: %w", err)
@@ -183,6 +204,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() { a.observeForever(beside) })
 	group.Go(func() { a.replication.run(beside) })
 	group.Go(func() { a.prober.run(beside) })
+	group.Go(func() { a.archiver.run(beside) })
+	group.Go(func() { a.catalog.run(beside) })
 	a.loop(ctx, beside)
 	return a.shutDown(beside)
 }
@@ -246,6 +269,11 @@ func (a *Agent) runs(r running) {
 	a.serverMu.Unlock()
 	a.observer.forget()
 	a.replication.kick()
+	if r.Role == instanceapi.RoleReplica || r.Reigning {
+		a.archiver.serve()
+	} else {
+		a.archiver.hold()
+	}
 	a.status.update(func(s *instanceapi.State) { s.Role, s.Streaming = r.role(), false })
 	a.wakeUp()
 }
@@ -262,10 +290,12 @@ func (a *Agent) shutDown(ctx context.Context) error {
 			a.log.WithError(err).Warn("leaving the rw EndpointSlice failed")
 		}
 	}
+	defer a.deposits.close()
 	defer a.sql.Close()
 	if a.lock == nil {
 		return nil
 	}
+	a.stopBackup()
 	a.log.Info("stopping the server")
 	err := a.stopServer(ctx)
 	a.abdicate()

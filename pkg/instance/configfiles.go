@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -138,9 +139,10 @@ func (c configDir) serverConf() string { return filepath.Join(c.path, serverConf
 
 // renderInstance writes instance.conf: what differs between instances and
 // changes while the server runs. A zero upstream follows nobody; name is how
-// this instance's data is known to others, sync is synchronous_standby_names, and
-// raised is what a standby needs more of than the configuration gives it.
-func renderInstance(o Options, u upstream, name, sync string, raised demands) string {
+// this instance's data is known to others, sync is synchronous_standby_names,
+// raised is what a standby needs more of than the configuration gives it, and
+// recovery what a server needs that recovers from an archive.
+func renderInstance(o Options, u upstream, name, sync string, raised demands, recovery map[string]string) string {
 	values := map[string]string{"primary_conninfo": "", "primary_slot_name": "", "restore_command": "", "synchronous_standby_names": sync}
 	for parameter, value := range raised {
 		values[parameter] = strconv.FormatInt(value, 10)
@@ -149,5 +151,6 @@ func renderInstance(o Options, u upstream, name, sync string, raised demands) st
 		values["primary_conninfo"] = conninfo(o, u, name, "")
 		values["primary_slot_name"] = postgres.SlotName(o.Instance)
 	}
+	maps.Copy(values, recovery)
 	return postgres.RenderConf(values)
 }

@@ -27,6 +27,9 @@ type situation struct {
 	// elsewhere on the volume, or WAL of other data on the WAL volume.
 	DataPath, OtherData string
 	Memory              reignMemory
+	// GaveUp is why the restore that is asked for has failed for good; empty: it
+	// has not.
+	GaveUp string
 }
 
 // move is what an instance does next.
@@ -37,7 +40,9 @@ const (
 	// moveRefuse means that something is wrong that people have to see.
 	moveRefuse move = "refuse"
 	moveInitdb move = "initdb"
-	moveClone  move = "clone"
+	// moveRestore means to make the first database of a backup.
+	moveRestore move = "restore"
+	moveClone   move = "clone"
 	// moveReign means to serve as the primary.
 	moveReign move = "reign"
 	// moveFollow means to serve as a replica of Upstream, or of nobody for now.
@@ -222,7 +227,16 @@ func decideInitdb(s situation) decision {
 		return refuse("no database is made on a volume that has been used: %s; give the instance an empty volume, "+
 			"or look after what is there and remove it", taken)
 	}
-	return decision{Move: moveInitdb}
+	switch {
+	case s.Config.Config.Bootstrap.Restore == nil && s.Config.Config.Bootstrap.Encoding == "":
+		// Whoever asks for a backup to be restored must not get an empty database.
+		return wait("waiting to be told how the database is made")
+	case s.Config.Config.Bootstrap.Restore == nil:
+		return decision{Move: moveInitdb}
+	case s.GaveUp != "":
+		return refuse("%s", s.GaveUp)
+	}
+	return decision{Move: moveRestore}
 }
 
 // wantedSystem is the system identifier that data of this cluster must have;
@@ -237,7 +251,7 @@ func (s situation) wantedSystem() string {
 func (s situation) claimant() election.Claimant {
 	return election.Claimant{
 		Instance: s.Me, DataID: s.Identity.ID, SystemID: s.SystemID,
-		Initialised: s.Identity.Origin == byInitdb && s.Memory.Record.IsEmpty(),
+		Initialised: (s.Identity.Origin == byInitdb || s.Identity.Origin == byRestore) && s.Memory.Record.IsEmpty(),
 		LastReign:   s.Memory.Record, LastHolder: election.ParseHolder(s.Memory.Holder).Instance,
 	}
 }

@@ -13,7 +13,15 @@ var record = election.Record{Term: 3, Timeline: 1, SystemID: "7", HolderDataID: 
 
 func known(bootstrap, systemID string) knownConfig {
 	return knownConfig{Known: true, Config: instanceapi.Config{SystemID: systemID,
-		Bootstrap: instanceapi.Bootstrap{Instance: bootstrap}}}
+		Bootstrap: instanceapi.Bootstrap{Instance: bootstrap, Encoding: "UTF8"}}}
+}
+
+// restoring is known of a cluster whose database is made of a backup; nil: nobody
+// has said yet where it lies.
+func restoring(bootstrap string, r *instanceapi.Restore) knownConfig {
+	k := known(bootstrap, "")
+	k.Config.Bootstrap.Encoding, k.Config.Bootstrap.Restore = "", r
+	return k
 }
 
 func held(by string, r election.Record) knownLease {
@@ -58,6 +66,20 @@ func TestDecide(t *testing.T) {
 			lean: func(s *situation) { s.Config, s.Lease = known("shop-1", ""), fresh }, want: moveInitdb},
 		{why: "its initdb was interrupted", s: without("shop-1", dataUnfinished),
 			lean: func(s *situation) { s.Config, s.Lease = known("shop-1", ""), fresh }, want: moveInitdb},
+		{why: "a new cluster's first instance, with a backup", s: without("shop-1", dataNone),
+			lean: func(s *situation) { s.Config, s.Lease = restoring("shop-1", &instanceapi.Restore{}), fresh }, want: moveRestore},
+		{why: "its restore was interrupted", s: without("shop-1", dataUnfinished),
+			lean: func(s *situation) { s.Config, s.Lease = restoring("shop-1", &instanceapi.Restore{}), fresh }, want: moveRestore},
+		{why: "its restore has failed for good (D-08)", s: without("shop-1", dataNone),
+			lean: func(s *situation) {
+				s.Config, s.Lease, s.GaveUp = restoring("shop-1", &instanceapi.Restore{}), fresh, "the archive ends"
+			}, want: moveRefuse, says: "the archive ends"},
+		{why: "never initdb where a backup is wanted", s: without("shop-1", dataNone),
+			lean: func(s *situation) { s.Config, s.Lease = restoring("shop-1", nil), fresh }, want: moveWait, says: "how the database is made"},
+		{why: "never a restore over foreign data", s: without("shop-1", dataForeign),
+			lean: func(s *situation) { s.Config, s.Lease = restoring("shop-1", &instanceapi.Restore{}), fresh }, want: moveRefuse, says: "/pgdata/17/data is not empty"},
+		{why: "claim after a restore", s: complete("shop-1", "one", byRestore),
+			lean: func(s *situation) { s.Config, s.Lease = restoring("shop-1", nil), fresh }, want: moveWait, says: "claiming"},
 		{why: "a new cluster's other instances", s: without("shop-2", dataNone),
 			lean: func(s *situation) { s.Config, s.Lease = known("shop-1", ""), fresh }, want: moveWait, says: "waiting for shop-1"},
 		{why: "never initdb once the system is known", s: without("shop-1", dataNone),

@@ -73,10 +73,10 @@ func (a *Agent) raisedNow() demands {
 }
 
 // raiseForStart raises what a server needs that is about to start: nothing, if it
-// is a primary. What ALTER SYSTEM has set to less would win, so it goes.
+// is a primary and recovers from no archive. What ALTER SYSTEM has set to less would win, so it goes.
 func (a *Agent) raiseForStart(ctx context.Context, s settings) error {
 	a.raise(nil)
-	if !exists(a.volume.standby()) {
+	if !exists(a.volume.standby()) && !exists(a.volume.recovers()) {
 		return nil
 	}
 	demanded, err := a.demanded(ctx)

@@ -12,8 +12,9 @@
 // time is a job in a goroutine of its own, at most one at a time; while it
 // runs, the server and the data are the job's. Others go on beside it: the
 // watches; the observer, which asks the server how it is; replication, which
-// looks after a primary's standbys; and the prober, which asks for a new
-// connection. Reads and writes of the Lease, and questions to peers, are
+// looks after a primary's standbys; the prober, which asks for a new connection;
+// the archiver, which answers the server's archive_command; a base backup; and, on
+// a primary, the cataloguer, which reads and tidies the store for backups. Reads and writes of the Lease, and questions to peers, are
 // goroutines that end by themselves and leave their answers in the inbox.
 //
 // Invariants:
@@ -21,11 +22,11 @@
 //  1. Nothing below <mount>/lock is read or written without the flock on it,
 //     and every program that touches the data inherits the descriptor.
 //  2. The server runs as a primary only while this agent holds the Lease by a
-//     claim of its present life, or, right after initdb, with nobody let in but
-//     the agent. When it holds it no more, every process of the server is killed,
+//     claim of its present life, or, while its database is made, with nobody let
+//     in but the agent. When it holds it no more, every process of the server is killed,
 //     whatever job runs.
 //  3. The data id lies beside the data, exists only while the data is
-//     complete, and is new after each initdb, clone or rewind.
+//     complete, and is new after each initdb, restore, clone or rewind.
 //  4. A vote leaves this instance only after its term is on the volume, its WAL
 //     receiver is gone, and its WAL was measured after that.
 //  5. Data is deleted only where the marker says that it was being written and

@@ -21,6 +21,7 @@ type fakeKubernetes struct {
 	configMap *corev1.ConfigMap
 	lease     *coordinationv1.Lease
 	slice     *discoveryv1.EndpointSlice
+	secrets   map[string]map[string][]byte
 	watchers  map[Watcher]bool
 	// down is what every request returns while the API is away.
 	down error
@@ -74,6 +75,29 @@ func (f *fakeKubernetes) Lease(context.Context) (*coordinationv1.Lease, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.lease.DeepCopy(), f.down
+}
+
+func (f *fakeKubernetes) Secret(_ context.Context, name string) (map[string][]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if secret, found := f.secrets[name]; found {
+		return secret, f.down
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
+}
+
+// setSecret makes or changes a Secret, as a user does.
+func (f *fakeKubernetes) setSecret(name string, data map[string]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	secret := map[string][]byte{}
+	for key, value := range data {
+		secret[key] = []byte(value)
+	}
+	if f.secrets == nil {
+		f.secrets = map[string]map[string][]byte{}
+	}
+	f.secrets[name] = secret
 }
 
 func (f *fakeKubernetes) UpdateLease(_ context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {

@@ -108,6 +108,12 @@ func (k *kubeClient) UpdateSlice(ctx context.Context, slice *discoveryv1.Endpoin
 		VersionedParams(&metav1.UpdateOptions{}, k.parameters).Body(slice).Do(ctx).Into(updated)
 }
 
+func (k *kubeClient) Secret(ctx context.Context, name string) (map[string][]byte, error) {
+	secret := &corev1.Secret{}
+	err := k.core.Get().Namespace(k.namespace).Resource("secrets").Name(name).Do(ctx).Into(secret)
+	return secret.Data, err
+}
+
 // ownedBy hands on to saw what belongs to the cluster, and nil for anything else.
 func ownedBy[T interface {
 	comparable

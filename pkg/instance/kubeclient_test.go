@@ -58,6 +58,28 @@ func TestB02AnAgentLeavesAnotherClustersObjectsAlone(t *testing.T) {
 	}
 }
 
+// A Secret of the user's is read by its name; one that is missing is told.
+func TestSecretsOfTheUserAreRead(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/namespaces/test/secrets/s3-login" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+			Data: map[string][]byte{"access-key-id": []byte("me")}})
+	}))
+	t.Cleanup(server.Close)
+	kube, err := NewKubernetes(&rest.Config{Host: server.URL}, "test", "shop", "mine")
+	must(t, err)
+	if secret, err := kube.Secret(t.Context(), "s3-login"); err != nil || string(secret["access-key-id"]) != "me" {
+		t.Errorf("it holds %q (%v)", secret, err)
+	}
+	if _, err := kube.Secret(t.Context(), "another"); err == nil {
+		t.Error("a Secret that is missing was read")
+	}
+}
+
 // serveObjectsOf is an API server with the three objects of the cluster shop,
 // which owner owns. Its watches never tell anything.
 func serveObjectsOf(owner types.UID) http.Handler {

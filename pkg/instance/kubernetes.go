@@ -9,7 +9,8 @@ import (
 )
 
 // Kubernetes is all of the Kubernetes API that an agent touches: its cluster's
-// ConfigMap, Lease and rw EndpointSlice, which the operator creates.
+// ConfigMap, Lease and rw EndpointSlice, which the operator creates, and the
+// Secrets of the store for backups.
 //
 // Updates compare and swap: they fail with a conflict, as apierrors.IsConflict
 // tells, unless the object still has the given resourceVersion.
@@ -21,6 +22,8 @@ type Kubernetes interface {
 	Lease(ctx context.Context) (*coordinationv1.Lease, error)
 	UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
 	UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error)
+	// Secret reads what a Secret holds, by its name.
+	Secret(ctx context.Context, name string) (map[string][]byte, error)
 }
 
 // Watcher is shown objects, or nil where there is none. It must not change

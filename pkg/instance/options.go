@@ -30,6 +30,8 @@ type Options struct {
 	Mount string
 	// WALMount is where the WAL volume is mounted; empty: there is none.
 	WALMount string
+	// BackupMounts are where volumes with backups are mounted, if the pod has any.
+	BackupMounts []string
 	// RunDir holds the server's socket and the agent's own transient files.
 	RunDir string
 	// SecretsDir holds app/ with username and password.
@@ -75,6 +77,13 @@ func (o Options) validate() error {
 func (o Options) holder() election.Holder {
 	return election.Holder{Instance: o.Instance, PodUID: o.PodUID}
 }
+
+// owner is the cluster's name in a store that others use, too.
+func (o Options) owner() string { return o.Namespace + "/" + o.Cluster }
+
+// walSocket is where the server's archive_command and restore_command find the
+// agent.
+func (o Options) walSocket() string { return filepath.Join(o.RunDir, ".agent.wal") }
 
 func (o Options) peerPort() int { return cmp.Or(o.PeerPort, instanceapi.Port) }
 

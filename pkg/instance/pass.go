@@ -19,6 +19,8 @@ func (a *Agent) pass(ctx context.Context) {
 		a.finish()
 	}
 	target := a.elect()
+	a.tendBackup(ctx)
+	a.catalog.tend()
 	if a.job != nil {
 		a.reconsider()
 		return
@@ -44,6 +46,7 @@ func (a *Agent) situation(target election.Target) situation {
 		Me: a.options.Instance, Config: a.view.knownConfig(), Lease: a.view.knownLease(),
 		APIAway: time.Since(a.started) > apiPatience, Target: target,
 		Data: a.data, WAL: a.wal, Identity: a.identity, SystemID: a.systemID, DataPath: a.volume.data(), OtherData: a.other, Memory: a.memory,
+		GaveUp: a.gaveUp.on(a.view.knownConfig().Config.Bootstrap),
 	}
 }
 
@@ -73,6 +76,9 @@ func (a *Agent) carryOut(ctx context.Context, target election.Target, d decision
 	case moveInitdb:
 		config := a.view.knownConfig().Config
 		a.start(ctx, "initdb", func(ctx context.Context) error { return a.initdb(ctx, config) })
+	case moveRestore:
+		config := a.view.knownConfig().Config
+		a.start(ctx, "restore", func(ctx context.Context) error { return a.restore(ctx, config) })
 	case moveClone:
 		a.start(ctx, "clone", func(ctx context.Context) error { return a.clone(ctx, d.Upstream) })
 	case moveReclone:
@@ -170,7 +176,7 @@ func (a *Agent) lookAfter(ctx context.Context, now running) {
 // reconsider cancels a job that takes long once something else is to be done.
 func (a *Agent) reconsider() {
 	switch a.job.name {
-	case "initdb":
+	case "initdb", "restore":
 		if bootstrapChanged(a.job.config.Config, a.view.knownConfig().Config) {
 			a.job.cancel(errReconsidered)
 		}
@@ -202,7 +208,7 @@ func (a *Agent) finish() {
 	switch {
 	case j.err == nil:
 		switch j.name {
-		case "prepare", "initdb", "clone", "rejoin", "give up data", "seal", "retire", "promote", "restart":
+		case "prepare", "initdb", "restore", "clone", "rejoin", "give up data", "seal", "retire", "promote", "restart":
 			a.tryAgainNow()
 		}
 	case errors.Is(j.err, errReconsidered):
@@ -214,6 +220,7 @@ func (a *Agent) finish() {
 		a.status.update(func(s *instanceapi.State) { s.Request = j.err.Error() })
 		a.sayFailed(j)
 	default:
+		a.noteFinal(j)
 		a.postpone()
 		a.sayFailed(j)
 	}

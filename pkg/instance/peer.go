@@ -24,13 +24,23 @@ func (a *Agent) peerHandlers(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+instanceapi.PromisePath, peersOnly(answerQuestion(func(q election.PromiseRequest) <-chan election.Promise {
 		return a.inbox.askPromise(q)
 	})))
+	mux.HandleFunc("POST "+instanceapi.SwitchWALPath, peersOnly(a.answerSwitchWAL))
 }
 
 // peersOnly lets in who has an instance's certificate.
 func peersOnly(next http.HandlerFunc) http.HandlerFunc {
+	return only(postgres.ReplicationRole, "this is for instances of the cluster", next)
+}
+
+// operatorOnly lets in the operator.
+func operatorOnly(next http.HandlerFunc) http.HandlerFunc {
+	return only(instanceapi.OperatorName, "this is for the operator", next)
+}
+
+func only(name, refusal string, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if r.TLS == nil || r.TLS.PeerCertificates[0].Subject.CommonName != postgres.ReplicationRole {
-			http.Error(w, "this is for instances of the cluster", http.StatusForbidden)
+		if r.TLS == nil || r.TLS.PeerCertificates[0].Subject.CommonName != name {
+			http.Error(w, refusal, http.StatusForbidden)
 			return
 		}
 		next(w, r)

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pgop/postgres-operator/pkg/instance/walcall"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/postgres"
 	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
@@ -148,8 +149,9 @@ func splitLogLine(line string) (severity, text string) {
 }
 
 // serverArguments are the server's. What stands here wins over configuration
-// files and ALTER SYSTEM; what must be changed while it runs is in instance.conf.
-func serverArguments(o Options, v volume) []string {
+// files and ALTER SYSTEM, and more over that; what must be changed while it runs is in
+// instance.conf.
+func serverArguments(o Options, v volume, more ...string) []string {
 	settings := []string{
 		"config_file=" + filepath.Join(v.config(), serverConf),
 		"hba_file=" + filepath.Join(v.config(), hbaConf),
@@ -171,7 +173,7 @@ func serverArguments(o Options, v volume) []string {
 		"ssl_key_file=" + o.tls(instanceapi.KeyFile),
 	}
 	args := []string{"-D", v.data()}
-	for _, setting := range settings {
+	for _, setting := range append(settings, more...) {
 		args = append(args, "-c", setting)
 	}
 	return args
@@ -179,7 +181,10 @@ func serverArguments(o Options, v volume) []string {
 
 // launch starts the server and returns at once. There must be no process left
 // of an earlier one.
-func (a *Agent) launch() (*server, error) {
+func (a *Agent) launch() (*server, error) { return a.launchWith() }
+
+// launchWith is launch with settings that win over all others.
+func (a *Agent) launchWith(settings ...string) (*server, error) {
 	if err := a.readyDirectory(); err != nil {
 		return nil, err
 	}
@@ -190,7 +195,8 @@ func (a *Agent) launch() (*server, error) {
 	defer input.Close()
 	s := &server{ready: make(chan struct{}), exited: make(chan struct{}), log: &pgrun.Tail{Size: 4096}, launched: time.Now()}
 	// It outlives every context but the agent's own stop.
-	s.cmd = a.programs.Command(context.Background(), "postgres", serverArguments(a.options, a.volume)...)
+	s.cmd = a.programs.Command(context.Background(), "postgres", serverArguments(a.options, a.volume, settings...)...)
+	s.cmd.Env = append(s.cmd.Env, walcall.Variable+"="+a.options.walSocket())
 	s.cmd.Stdout, s.cmd.Stderr = input, input
 	if err := a.children.Start(s.cmd); err != nil {
 		_ = output.Close() // never read
@@ -283,6 +289,9 @@ func postmasterStatus(path string, pid int) string {
 // left. It may take StopTimeout; what does not stop by then is killed, and
 // when ctx ends everything is killed at once.
 func (a *Agent) stopServer(ctx context.Context) error {
+	// The last segment is archived on the way, if the store has it soon.
+	const lastSegment = 5 * time.Second
+	a.archiver.allow(min(lastSegment, a.options.StopTimeout/5))
 	quit := a.options.StopTimeout / 5
 	return a.endServer(ctx, []stopStep{{syscall.SIGINT, a.options.StopTimeout - quit}, {syscall.SIGQUIT, quit}})
 }

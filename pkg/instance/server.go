@@ -26,6 +26,9 @@ func (a *Agent) listen(ctx context.Context, group *sync.WaitGroup) error {
 		_ = probes.Close() // nobody has connected
 		return fmt.Errorf("listen for the API: %w", err)
 	}
+	if err := a.listenForWAL(ctx, group); err != nil {
+		return errors.Join(err, probes.Close(), api.Close())
+	}
 	api = tls.NewListener(api, &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -77,6 +80,14 @@ func (a *Agent) apiHandler() http.Handler {
 		// An error here means that the client has gone.
 		_ = json.NewEncoder(w).Encode(a.State(r.Context()))
 	})
+	mux.HandleFunc("GET "+instanceapi.CatalogPath, operatorOnly(func(w http.ResponseWriter, _ *http.Request) {
+		catalog, _ := a.catalog.last()
+		if catalog == nil {
+			http.Error(w, "this instance has read no catalog", http.StatusNotFound)
+			return
+		}
+		answerJSON(w, catalog)
+	}))
 	a.peerHandlers(mux)
 	return mux
 }
@@ -93,6 +104,8 @@ func (a *Agent) State(ctx context.Context) instanceapi.State {
 	}
 	state.Term = max(state.Term, a.view.knownLease().Record.Term)
 	state.Credentials = a.credentialsInUse()
+	state.Archive, state.Backup = a.archiver.report(), a.backups.report()
+	a.catalog.into(&state)
 	size, free, err := volumeSize(a.options.Mount)
 	if err == nil { // else they are not known
 		state.VolumeSize, state.VolumeFree = size, free

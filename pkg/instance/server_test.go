@@ -93,6 +93,39 @@ func TestOnlyTheOperatorIsAnswered(t *testing.T) {
 	}
 }
 
+// The catalog is the operator's alone.
+func TestTheCatalogIsTheOperators(t *testing.T) {
+	ca, err := pki.NewAuthority("shop", time.Now())
+	must(t, err)
+	agent, address := idleAgent(t, ca)
+	ask := func(name string) (instanceapi.Catalog, error) {
+		leaf, err := ca.NewLeaf(name, nil, time.Now())
+		must(t, err)
+		config, err := pki.ClientConfig(leaf, ca.Cert)
+		must(t, err)
+		config.ServerName = "shop-1"
+		client := instanceapi.NewClient(config)
+		defer client.Close()
+		return client.Catalog(t.Context(), address)
+	}
+	if _, err := ask(instanceapi.OperatorName); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("before there is one: %v", err)
+	}
+	want := instanceapi.Catalog{Version: "v1", ReadAt: time.Unix(1764000000, 0).UTC(), Backups: make([]instanceapi.BackupInfo, 10000)}
+	for n := range want.Backups {
+		want.Backups[n] = instanceapi.BackupInfo{ID: "20261128T120000Z-incremental-abcdef", Name: strings.Repeat("n", 63), Parent: "20261128T110000Z-full-abcdef",
+			Instance: "shop-1", Version: "17.12", FirstWAL: strings.Repeat("0", 24), LastWAL: strings.Repeat("0", 24), StartLSN: "FFFFFFFF/FFFFFFFF", StopLSN: "FFFFFFFF/FFFFFFFF"}
+	}
+	agent.catalog.catalog = &want
+	got, err := ask(instanceapi.OperatorName)
+	if err != nil || got.Version != "v1" || len(got.Backups) != len(want.Backups) {
+		t.Errorf("the operator gets %q with %d backups (%v)", got.Version, len(got.Backups), err)
+	}
+	if _, err := ask(postgres.ReplicationRole); err == nil || !strings.Contains(err.Error(), "403") {
+		t.Errorf("another instance: %v", err)
+	}
+}
+
 func TestProbes(t *testing.T) {
 	ca, err := pki.NewAuthority("shop", time.Now())
 	must(t, err)

@@ -35,6 +35,7 @@ func (v volume) reignFile() string      { return filepath.Join(v.dir(), "reign.j
 func (v volume) marker() string         { return filepath.Join(v.dir(), "unfinished") }
 func (v volume) config() string         { return filepath.Join(v.dir(), "config") }
 func (v volume) standby() string        { return filepath.Join(v.data(), "standby.signal") }
+func (v volume) recovers() string       { return v.inside("recovery.signal") }
 func (v volume) inside(p string) string { return filepath.Join(v.data(), p) }
 
 // origin is how a data directory was made.
@@ -44,6 +45,8 @@ const (
 	byInitdb origin = "initdb"
 	byClone  origin = "clone"
 	byRewind origin = "rewind"
+	// byRestore is a first database, as by initdb, but made of a backup.
+	byRestore origin = "restore"
 )
 
 // dataKind is what there is at the place of the data directory.

@@ -130,6 +130,24 @@ func (v volume) newWAL() (string, error) {
 	return path, writeFile(path+unfinishedSuffix, "", 0o600)
 }
 
+// linkNewWAL lets pg_wal of a data directory, which holds no WAL yet, be a directory on
+// the WAL volume; empty: it stays in the data directory.
+func (v volume) linkNewWAL(wal string) error {
+	if wal == "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Join(wal, "archive_status"), 0o700); err != nil {
+		return fmt.Errorf("make directory of WAL: %w", err)
+	}
+	if err := os.RemoveAll(v.pgWAL()); err != nil {
+		return fmt.Errorf("make room for the link to the WAL: %w", err)
+	}
+	if err := os.Symlink(wal, v.pgWAL()); err != nil {
+		return fmt.Errorf("link to the WAL: %w", err)
+	}
+	return errors.Join(syncDir(wal), syncDir(v.walDir()), syncDir(v.data()))
+}
+
 // finishWAL says that the WAL which the data directory links to is complete. The
 // data id must be on disk.
 func (v volume) finishWAL() error {

@@ -47,6 +47,8 @@ type world struct {
 	conf    map[string]string
 	hba     []string
 	uids    int
+	// mounts are where pods have volumes with backups, besides their cluster's own.
+	mounts []string
 	// withWAL gives new pods a WAL volume.
 	withWAL bool
 }
@@ -65,6 +67,12 @@ const appPassword = `a:b@c/d#e%f g-é'"\`
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	bin, major := findPostgres(t)
+	return newWorldOf(t, bin, major)
+}
+
+// newWorldOf is newWorld with that installation.
+func newWorldOf(t *testing.T, bin string, major int) *world {
+	t.Helper()
 	// Socket paths must be short.
 	dir, err := os.MkdirTemp("", "w")
 	must(t, err)
@@ -75,7 +83,11 @@ func newWorld(t *testing.T) *world {
 		secrets: filepath.Join(dir, "secrets")}
 	w.config = instanceapi.Config{Cluster: "shop", Members: []string{"shop-1"}, Bootstrap: instanceapi.Bootstrap{
 		Instance: "shop-1", Database: "app", Owner: "app", Locale: "C.UTF-8", Encoding: "UTF8", DataChecksums: true}}
-	w.conf = map[string]string{"shared_buffers": "16MB", "max_connections": "20"}
+	program, err := os.Executable()
+	must(t, err)
+	w.conf = map[string]string{"shared_buffers": "16MB", "max_connections": "20",
+		// As always, with backups or without.
+		"archive_mode": "always", "archive_command": program + " archive %f"}
 	w.setPassword("app", "app", appPassword)
 	w.kube.configMap = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "shop-config"}}
 	w.kube.lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
@@ -112,7 +124,7 @@ func (w *world) options(instance, address string) Options {
 	home := filepath.Join(w.dir, instance)
 	o := Options{
 		Cluster: "shop", ClusterUID: "shop-uid", Instance: instance, Namespace: "test", PodUID: fmt.Sprintf("uid-%d", w.uids), PodIP: address,
-		NodeName: "node-1", Major: w.major, Mount: filepath.Join(home, "v"), RunDir: filepath.Join(home, "r"),
+		NodeName: "node-1", Major: w.major, Mount: filepath.Join(home, "v"), RunDir: filepath.Join(home, "r"), BackupMounts: append([]string{w.backups()}, w.mounts...),
 		SecretsDir: w.secrets, TLSDir: filepath.Join(home, "t"), APIListen: fmt.Sprintf("%s:%d", address, w.peerPort), PeerPort: w.peerPort, ProbeListen: address + ":0",
 		StopTimeout: 10 * time.Second, Version: "test", Bin: w.bin, Listen: address, Port: w.port,
 	}
@@ -128,6 +140,9 @@ func (w *world) options(instance, address string) Options {
 	w.issueCertificate(o)
 	return o
 }
+
+// backups is where all pods have the volume for backups, if there is one.
+func (w *world) backups() string { return filepath.Join(w.dir, "backups") }
 
 func (w *world) issueCertificate(o Options) {
 	issue(w.T, w.ca, w.ca.Cert, o)
@@ -232,7 +247,7 @@ func freePort(t *testing.T) int {
 	return 0
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -305,6 +320,13 @@ func (c *cutKubernetes) Lease(ctx context.Context) (*coordinationv1.Lease, error
 		return nil, errCut
 	}
 	return c.Kubernetes.Lease(ctx)
+}
+
+func (c *cutKubernetes) Secret(ctx context.Context, name string) (map[string][]byte, error) {
+	if c.down.Load() {
+		return nil, errCut
+	}
+	return c.Kubernetes.Secret(ctx, name)
 }
 
 func (c *cutKubernetes) UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {

@@ -16,8 +16,9 @@ const (
 	Port = 8443
 
 	dialTimeout = time.Second
-	// largestState is more than any State; what is longer is none.
-	largestState = 1 << 20
+	// largestAnswer is more than any State, and than a Catalog of ten thousand
+	// backups; what is longer is none.
+	largestAnswer = 8 << 20
 )
 
 // Client asks agents for their state.

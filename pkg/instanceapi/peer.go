@@ -22,7 +22,23 @@ const (
 	// PromisePath answers a POST of an election.PromiseRequest with an
 	// election.Promise, or with 409 if it is not given.
 	PromisePath = "/v1/promise"
+	// SwitchWALPath lets a primary end the segment of WAL that it writes, by POST of a
+	// SwitchWAL: a backup of a replica needs it.
+	SwitchWALPath = "/v1/switch-wal"
 )
+
+// SwitchWAL asks a primary to end the segment that it writes.
+type SwitchWAL struct {
+	// Beyond is a position: a primary that has ended its segment does nothing; 0: it
+	// ends the segment in any case.
+	Beyond postgres.LSN `json:"beyond,omitempty"`
+}
+
+// Switched is its answer.
+type Switched struct {
+	// End is where the primary's WAL ended before.
+	End postgres.LSN `json:"end"`
+}
 
 // Peer is what an instance tells the others.
 type Peer struct {
@@ -66,6 +82,12 @@ func (c *Client) Promise(ctx context.Context, address string, request election.P
 	return promise, c.ask(ctx, http.MethodPost, address, PromisePath, request, &promise)
 }
 
+// SwitchWAL asks the agent at address, which must be the primary's, to end the
+// segment that its server writes.
+func (c *Client) SwitchWAL(ctx context.Context, address string, request SwitchWAL) error {
+	return c.ask(ctx, http.MethodPost, address, SwitchWALPath, request, &Switched{})
+}
+
 // ask sends a request, with question as JSON unless it is nil, and reads the
 // answer into answer.
 func (c *Client) ask(ctx context.Context, method, address, path string, question, answer any) error {
@@ -89,7 +111,7 @@ func (c *Client) ask(ctx context.Context, method, address, path string, question
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("ask agent at %s: it answered %s", address, response.Status)
 	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, largestState)).Decode(answer); err != nil {
+	if err := json.NewDecoder(io.LimitReader(response.Body, largestAnswer)).Decode(answer); err != nil {
 		return fmt.Errorf("ask agent at %s: read its answer: %w", address, err)
 	}
 	return nil

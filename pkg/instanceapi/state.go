@@ -145,6 +145,10 @@ type State struct {
 	// CatalogError why it could not be read last time.
 	CatalogVersion string `json:"catalogVersion,omitempty"`
 	CatalogError   string `json:"catalogError,omitempty"`
+	// RestoreFailed says why the backup that the configuration names can't be restored,
+	// now or ever, such as a target that the archive does not reach; empty: it can, as
+	// far as is known, and what fails is tried again.
+	RestoreFailed string `json:"restoreFailed,omitempty"`
 	// Restored is how far the restore of a backup is, in bytes of data, of
 	// RestoreTotal.
 	Restored     int64 `json:"restored,omitempty"`

@@ -12,9 +12,10 @@ import (
 const IdentMap = "pgop"
 
 const hbaHead = `# Written by the operator; changes made here are lost.
-# The operator's own lines: the agent over the local socket, and replicas by
-# their certificates, for streaming and for pg_rewind.
+# The operator's own lines: the agent over the local socket, also for backups, and
+# replicas by their certificates, for streaming and for pg_rewind.
 local all postgres peer map=` + IdentMap + `
+local replication postgres peer map=` + IdentMap + `
 hostssl replication ` + ReplicationRole + ` all cert
 hostssl postgres ` + ReplicationRole + ` all cert
 # Lines of spec.postgres.hba.

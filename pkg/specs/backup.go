@@ -85,6 +85,15 @@ func restoreOf(c *v1.PostgresCluster) *instanceapi.Restore {
 	}
 }
 
+// RestoreInPlace is what the agents are told of a backup of their own cluster, by its
+// id, to which the cluster is rolled back.
+func RestoreInPlace(c *v1.PostgresCluster, id string, target v1.RestoreTarget) *instanceapi.Restore {
+	return &instanceapi.Restore{
+		Store: storeOf(c.Spec.Backup.Store, c.Name, backupsMount), ID: id,
+		Target: instanceapi.RestoreTarget{Time: target.Time, LSN: target.LSN, XID: target.XID, Name: target.Name, Immediate: target.Immediate},
+	}
+}
+
 // RestoreIsDue says whether the first database is to be made of a backup, and is
 // not there yet.
 func RestoreIsDue(c *v1.PostgresCluster) bool {

@@ -42,6 +42,9 @@ type Configuration struct {
 	ForcePromote    *instanceapi.ForcePromote
 	// Restart is the server that is to restart in its place.
 	Restart *instanceapi.Restart
+	// Restore is the backup that a new instance is made of in a cluster that is rolled
+	// back.
+	Restore *instanceapi.Restore
 	// TakeBackup is the base backup that is to be taken.
 	TakeBackup *instanceapi.TakeBackup
 }
@@ -74,7 +77,7 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 		Cluster:      c.Name,
 		SystemID:     config.SystemID,
 		Members:      config.Members,
-		Bootstrap:    bootstrapOf(c, config.Initialiser),
+		Bootstrap:    bootstrapOf(c, config),
 		HA:           haOf(c),
 		Stop:         config.Stop,
 		Switchover:   config.Switchover,
@@ -100,14 +103,15 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 }
 
 // bootstrapOf is how the first database is made, by that instance.
-func bootstrapOf(c *v1.PostgresCluster, initialiser string) instanceapi.Bootstrap {
+func bootstrapOf(c *v1.PostgresCluster, config Configuration) instanceapi.Bootstrap {
 	database, owner := c.Spec.Bootstrap.Application()
-	b := instanceapi.Bootstrap{Instance: initialiser, Database: database, Owner: owner}
+	b := instanceapi.Bootstrap{Instance: config.Initialiser, Database: database, Owner: owner}
 	if initdb := c.Spec.Bootstrap.Initdb; initdb != nil {
 		b.Locale, b.Encoding, b.DataChecksums, b.SQL = initdb.Locale, initdb.Encoding, *initdb.DataChecksums, initdb.SQL
-		return b
 	}
-	b.Restore = restoreOf(c)
+	if b.Restore = config.Restore; b.Restore == nil {
+		b.Restore = restoreOf(c)
+	}
 	return b
 }
 
@@ -149,9 +153,13 @@ func ReconfigureConfigMap(live *corev1.ConfigMap, config Configuration) *corev1.
 	if err != nil {
 		return nil // until the spec is accepted there is nothing to make it anew from
 	}
+	before := held.Bootstrap.Restore
 	held.SystemID, held.Members, held.Bootstrap.Instance = config.SystemID, config.Members, config.Initialiser
 	held.Stop, held.Switchover, held.Reclone, held.ForcePromote, held.Restart = config.Stop, config.Switchover, config.Reclone, config.ForcePromote, config.Restart
 	held.TakeBackup = config.TakeBackup
+	if held.Bootstrap.Restore = config.Restore; config.SystemID == "" && config.Restore == nil {
+		held.Bootstrap.Restore = before
+	}
 	text, err := json.MarshalIndent(held, "", "  ")
 	if err != nil {
 		return nil

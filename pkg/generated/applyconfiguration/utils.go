@@ -52,6 +52,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.PostgresClusterSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("PostgresClusterStatus"):
 		return &postgresv1.PostgresClusterStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("PostgresRestore"):
+		return &postgresv1.PostgresRestoreApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("PostgresRestoreSpec"):
+		return &postgresv1.PostgresRestoreSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("PostgresRestoreStatus"):
+		return &postgresv1.PostgresRestoreStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("PostgresSpec"):
 		return &postgresv1.PostgresSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ReplicationSpec"):

@@ -112,6 +112,9 @@ func (f *progressFilter) Write(p []byte) (int, error) {
 
 func (f *progressFilter) say(line string) {
 	match := progressLine.FindStringSubmatch(line)
+	if match == nil && strings.TrimSpace(line) == "waiting for checkpoint" {
+		return
+	}
 	if match == nil {
 		_, _ = f.stream.stderr.Write([]byte(strings.TrimRight(line, "\r\n") + "\n")) // it never fails
 		return

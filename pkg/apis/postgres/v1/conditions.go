@@ -23,6 +23,8 @@ const (
 	// PhaseStopped means that no instance runs, as spec.instances: 0 asks, and the
 	// volumes are kept.
 	PhaseStopped Phase = "Stopped"
+	// PhaseRestoring means that a PostgresRestore is rolling the cluster back.
+	PhaseRestoring Phase = "Restoring"
 	// PhasePaused means that the operator changes nothing, as spec.paused asks.
 	PhasePaused Phase = "Paused"
 	// PhaseInvalid means that the spec was refused; what ran before runs on.
@@ -118,6 +120,10 @@ const (
 	ReasonCreateFailed         = "CreateFailed"
 	ReasonUnschedulable        = "Unschedulable"
 	ReasonPodFailed            = "PodFailed"
+	ReasonRestoring            = "Restoring"
+	ReasonRestoreStarted       = "RestoreStarted"
+	ReasonRestoreCompleted     = "RestoreCompleted"
+	ReasonRestoreFailed        = "RestoreFailed"
 	ReasonContainerEnded       = "ContainerEnded"
 	ReasonSidecarFailed        = "SidecarFailed"
 	ReasonVolumePending        = "VolumePending"

@@ -41,6 +41,8 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Pgop().V1().PostgresBackups().Informer()}, nil
 	case v1.SchemeGroupVersion.WithResource("postgresclusters"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Pgop().V1().PostgresClusters().Informer()}, nil
+	case v1.SchemeGroupVersion.WithResource("postgresrestores"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Pgop().V1().PostgresRestores().Informer()}, nil
 
 	}
 

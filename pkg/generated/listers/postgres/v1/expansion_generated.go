@@ -17,3 +17,11 @@ type PostgresClusterListerExpansion interface{}
 // PostgresClusterNamespaceListerExpansion allows custom methods to be added to
 // PostgresClusterNamespaceLister.
 type PostgresClusterNamespaceListerExpansion interface{}
+
+// PostgresRestoreListerExpansion allows custom methods to be added to
+// PostgresRestoreLister.
+type PostgresRestoreListerExpansion interface{}
+
+// PostgresRestoreNamespaceListerExpansion allows custom methods to be added to
+// PostgresRestoreNamespaceLister.
+type PostgresRestoreNamespaceListerExpansion interface{}

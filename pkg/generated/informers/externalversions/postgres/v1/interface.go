@@ -12,6 +12,8 @@ type Interface interface {
 	PostgresBackups() TypedPostgresBackupInformer
 	// PostgresClusters returns a PostgresClusterInformer.
 	PostgresClusters() TypedPostgresClusterInformer
+	// PostgresRestores returns a PostgresRestoreInformer.
+	PostgresRestores() TypedPostgresRestoreInformer
 }
 
 type version struct {
@@ -33,4 +35,9 @@ func (v *version) PostgresBackups() TypedPostgresBackupInformer {
 // PostgresClusters returns a TypedPostgresClusterInformer.
 func (v *version) PostgresClusters() TypedPostgresClusterInformer {
 	return &postgresClusterInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
+}
+
+// PostgresRestores returns a TypedPostgresRestoreInformer.
+func (v *version) PostgresRestores() TypedPostgresRestoreInformer {
+	return &postgresRestoreInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }

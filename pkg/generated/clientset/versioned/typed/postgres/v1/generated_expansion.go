@@ -5,3 +5,5 @@ package v1
 type PostgresBackupExpansion interface{}
 
 type PostgresClusterExpansion interface{}
+
+type PostgresRestoreExpansion interface{}

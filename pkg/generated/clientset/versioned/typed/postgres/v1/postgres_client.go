@@ -14,6 +14,7 @@ type PgopV1Interface interface {
 	RESTClient() rest.Interface
 	PostgresBackupsGetter
 	PostgresClustersGetter
+	PostgresRestoresGetter
 }
 
 // PgopV1Client is used to interact with features provided by the pgop.dev group.
@@ -27,6 +28,10 @@ func (c *PgopV1Client) PostgresBackups(namespace string) PostgresBackupInterface
 
 func (c *PgopV1Client) PostgresClusters(namespace string) PostgresClusterInterface {
 	return newPostgresClusters(c, namespace)
+}
+
+func (c *PgopV1Client) PostgresRestores(namespace string) PostgresRestoreInterface {
+	return newPostgresRestores(c, namespace)
 }
 
 // NewForConfig creates a new PgopV1Client for the given config.

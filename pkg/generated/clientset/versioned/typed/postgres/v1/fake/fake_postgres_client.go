@@ -20,6 +20,10 @@ func (c *FakePgopV1) PostgresClusters(namespace string) v1.PostgresClusterInterf
 	return newFakePostgresClusters(c, namespace)
 }
 
+func (c *FakePgopV1) PostgresRestores(namespace string) v1.PostgresRestoreInterface {
+	return newFakePostgresRestores(c, namespace)
+}
+
 // RESTClient returns a RESTClient that is used to communicate
 // with API server by this client implementation.
 func (c *FakePgopV1) RESTClient() rest.Interface {

@@ -1,0 +1,254 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+// rollbackCases are what a pass may find of restores in place.
+var rollbackCases = []analyseCase{
+	{why: "a restore in place is asked for: it is written down before anything is done", change: func(w *world) { w.rolling(v1.RestorePending) }},
+	{why: "a restore in place: the instances stop, the primary first", change: func(w *world) { w.rolling(v1.RestoreStopping) }},
+	{why: "a restore in place: no pod is left, and the Lease tells of a reign that is over", change: func(w *world) {
+		w.rolling(v1.RestoreStopping)
+		for len(w.objects["Pod"]) > 0 {
+			w.turns(1)
+		}
+	}},
+	{why: "a restore in place: a new instance is to be made", change: func(w *world) { w.rolling(v1.RestoreRestoring) }},
+	{why: "a restore in place: the new instance serves, and the volumes from before are kept", change: func(w *world) {
+		w.rolling(v1.RestoreRestoring)
+		for w.observe(); !w.observe().primaryServes(); {
+			w.turns(1)
+		}
+	}},
+	{why: "a restore in place: the volumes are kept, and it has come about", change: func(w *world) {
+		w.rolling(v1.RestoreRestoring)
+		w.turnUntil(v1.ReasonRestoreCompleted)
+	}},
+	{why: "a restore in place is said to have failed, since the archive lacks what it needs", change: func(w *world) {
+		w.bucket.lacks = "the archive lacks segment 000000010000000000000003"
+		w.rolling(v1.RestoreRestoring)
+		w.turnUntil(v1.ReasonRestoreFailed)
+	}},
+	{why: "after a restore in place the other instances are made", change: func(w *world) { w.rolling(v1.RestoreCompleted) }},
+	{why: "a restore in place: the archive lacks what it needs", change: func(w *world) {
+		w.bucket.lacks = "the archive lacks segment 000000010000000000000003"
+		w.rolling(v1.RestoreReverting)
+	}},
+	{why: "a restore in place has failed: the old volumes are used again", change: func(w *world) {
+		w.bucket.lacks = "the archive lacks segment 000000010000000000000003"
+		w.rolling(v1.RestoreFailed)
+	}},
+}
+
+// rolling lets a restore in place come as far as that phase.
+func (w *world) rolling(phase v1.RestorePhase) {
+	w.backedUp()
+	w.undo("undo", "first", v1.RestoreTarget{})
+	w.catchUp(allKinds...)
+	for n := 0; phase != v1.RestorePending && w.restore("undo").Status.Phase != phase; n++ {
+		if n > 100 {
+			panic("the restore does not become " + phase)
+		}
+		w.turns(1)
+	}
+}
+
+// restores is a cache of PostgresRestores.
+func (w *world) restores() *Restores {
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, RestoreIndexers())
+	for _, o := range w.cached["PostgresRestore"] {
+		if err := indexer.Add(o); err != nil {
+			panic(err)
+		}
+	}
+	return NewRestores(indexer)
+}
+
+func (w *world) restore(name string) *v1.PostgresRestore {
+	r, _ := w.objects["PostgresRestore"][name].(*v1.PostgresRestore)
+	return r
+}
+
+// undo makes a PostgresRestore as a user does.
+func (w *world) undo(name, backup string, target v1.RestoreTarget) {
+	w.store(w.born(&v1.PostgresRestore{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: name},
+		Spec:       v1.PostgresRestoreSpec{Cluster: "shop", Backup: backup, Target: target},
+	}))
+}
+
+// undoable is a settled cluster of three with a backup.
+func undoable() *world {
+	w := settledWorld(3)
+	w.backedUp()
+	return w
+}
+
+// volumes are the claims by name, with what they hold.
+func (w *world) volumes() map[string]types.UID {
+	found := map[string]types.UID{}
+	for name := range w.objects["PersistentVolumeClaim"] {
+		found[name] = w.volume(name).UID
+	}
+	return found
+}
+
+func (w *world) wantPhase(t *testing.T, name string, want v1.RestorePhase, words string) {
+	t.Helper()
+	if s := w.restore(name).Status; s.Phase != want || !strings.Contains(s.Message, words) {
+		t.Errorf("PostgresRestore %s is %s: %s; want %s: %s", name, s.Phase, s.Message, want, words)
+	}
+}
+
+func (w *world) wantSettled(t *testing.T) {
+	t.Helper()
+	status, settled := w.settle()
+	if !settled || status.ReadyInstances != *w.cluster.Spec.Instances || status.Phase != v1.PhaseHealthy {
+		t.Fatalf("not settled: %s, %d ready: %+v", status.Phase, status.ReadyInstances, status.Conditions)
+	}
+}
+
+// A rollback brings new instances up beside the volumes of the old ones, which are
+// kept and never used again, also not by a later cluster of the name.
+func TestARestoreInPlaceKeepsTheOldVolumes(t *testing.T) {
+	w := undoable()
+	before, system := w.volumes(), w.cluster.Status.SystemID
+	w.undo("undo", "first", v1.RestoreTarget{})
+	w.wantSettled(t)
+	w.wantPhase(t, "undo", v1.RestoreCompleted, "")
+	s := w.restore("undo").Status
+	if diff := cmp.Diff([]string{"shop-1", "shop-2", "shop-3"}, s.KeptVolumes); diff != "" || s.Instance != "shop-4" || s.EndedAt == nil {
+		t.Errorf("it tells %+v", s)
+	}
+	for name, uid := range before {
+		if live := w.volume(name); live == nil || live.UID != uid || !specs.IsSetAside(live) {
+			t.Errorf("volume %s is not kept: %+v", name, live)
+		}
+	}
+	if names := slices.Sorted(maps.Keys(w.objects["Pod"])); !slices.Equal(names, []string{"shop-4", "shop-5", "shop-6"}) || w.cluster.Status.Primary != "shop-4" {
+		t.Errorf("the instances are %v, the primary %s", names, w.cluster.Status.Primary)
+	}
+	if w.cluster.Status.SystemID != system {
+		t.Errorf("the system is %s, and was %s", w.cluster.Status.SystemID, system)
+	}
+	// The object goes, and nothing comes of it.
+	w.remove("PostgresRestore", "undo")
+	w.wantSettled(t)
+	if w.cluster.Status.Primary != "shop-4" || len(w.objects["PersistentVolumeClaim"]) != 6 {
+		t.Errorf("without the object: primary %s, volumes %v", w.cluster.Status.Primary, w.volumes())
+	}
+	// And again.
+	w.undo("redo", "", v1.RestoreTarget{})
+	w.wantSettled(t)
+	w.wantPhase(t, "redo", v1.RestoreCompleted, "")
+	if kept := w.restore("redo").Status.KeptVolumes; !slices.Equal(kept, []string{"shop-4", "shop-5", "shop-6"}) {
+		t.Errorf("the second keeps %v", kept)
+	}
+}
+
+// One that fails, and one that is deleted on its way, puts the old data back, with the
+// primary that was the last.
+func TestARestoreInPlaceThatDoesNotComeAbout(t *testing.T) {
+	for why, fail := range map[string]func(w *world){
+		"the archive lacks a segment": func(w *world) { w.turns(4) },
+		"it is deleted while instances stop": func(w *world) {
+			w.turns(2)
+			w.remove("PostgresRestore", "undo")
+		},
+		"it is deleted while it restores": func(w *world) {
+			for n := 0; w.restore("undo").Status.Phase != v1.RestoreRestoring; n++ {
+				if n > 100 {
+					panic("it never restores")
+				}
+				w.turns(1)
+			}
+			w.remove("PostgresRestore", "undo")
+		},
+	} {
+		t.Run(why, func(t *testing.T) {
+			w := undoable()
+			w.bucket.lacks = "the archive lacks segment 000000010000000000000003"
+			before := map[string]string{}
+			for name, uid := range w.volumes() {
+				before[name] = fmt.Sprint(uid, w.data[uid].dataID)
+			}
+			w.undo("undo", "first", v1.RestoreTarget{})
+			fail(w)
+			w.wantSettled(t)
+			if w.restore("undo") != nil {
+				w.wantPhase(t, "undo", v1.RestoreFailed, w.bucket.lacks)
+			}
+			after := map[string]string{}
+			for name, uid := range w.volumes() {
+				after[name] = fmt.Sprint(uid, w.data[uid].dataID)
+				if specs.IsSetAside(w.volume(name)) {
+					t.Errorf("volume %s is still set aside", name)
+				}
+			}
+			if diff := cmp.Diff(before, after); diff != "" || w.cluster.Status.Primary != "shop-1" {
+				t.Errorf("the old data is not back: primary %s, %s", w.cluster.Status.Primary, diff)
+			}
+		})
+	}
+}
+
+// turns lets everybody take so many turns.
+func (w *world) turns(turns int) {
+	for range turns {
+		w.pass()
+		w.kubernetes()
+		w.agents()
+		w.catchUp(allKinds...)
+	}
+}
+
+// What can't be is refused before anything is stopped.
+func TestWhatCantBeRolledBack(t *testing.T) {
+	for why, c := range map[string]struct {
+		prepare func(w *world)
+		backup  string
+		target  v1.RestoreTarget
+		phase   v1.RestorePhase
+		words   string
+	}{
+		"no such backup":         {nil, "second", v1.RestoreTarget{}, v1.RestoreFailed, "spec.backup: cluster shop has no PostgresBackup second"},
+		"D-17: a failed backup":  {func(w *world) { w.made("bad", v1.PostgresBackupStatus{Phase: v1.BackupFailed}) }, "bad", v1.RestoreTarget{}, v1.RestoreFailed, "spec.backup: backup bad is not complete (Failed)"},
+		"a time before it":       {nil, "first", v1.RestoreTarget{Time: "2020-01-01T00:00:00Z"}, v1.RestoreFailed, "spec.target.time: backup first was complete at"},
+		"a time before any":      {nil, "", v1.RestoreTarget{Time: "2020-01-01T00:00:00Z"}, v1.RestoreFailed, "spec.target.time: the oldest backup was complete at"},
+		"D-08: a time to come":   {nil, "", v1.RestoreTarget{Time: "2036-01-01T00:00:00Z"}, v1.RestoreFailed, "is in the future"},
+		"a name without backup":  {nil, "", v1.RestoreTarget{Name: "x"}, v1.RestoreFailed, "spec.backup: it can't be told which backup comes before the target"},
+		"no store":               {func(w *world) { w.edit(func(s *v1.PostgresClusterSpec) { s.Backup = nil }) }, "", v1.RestoreTarget{}, v1.RestoreFailed, "has no spec.backup"},
+		"paused":                 {func(w *world) { w.edit(func(s *v1.PostgresClusterSpec) { s.Paused = true }) }, "", v1.RestoreTarget{}, v1.RestorePending, "spec.paused is true"},
+		"stopped":                {func(w *world) { w.edit(func(s *v1.PostgresClusterSpec) { s.Instances = ptr.To[int32](0) }) }, "", v1.RestoreTarget{}, v1.RestorePending, "the cluster is stopped"},
+		"a spec that is refused": {func(w *world) { w.edit(func(s *v1.PostgresClusterSpec) { s.Postgres.HBA = []string{"nonsense"} }) }, "", v1.RestoreTarget{}, v1.RestorePending, "the cluster's spec is not accepted"},
+	} {
+		t.Run(why, func(t *testing.T) {
+			w := undoable()
+			if c.prepare != nil {
+				c.prepare(w)
+			}
+			w.undo("undo", c.backup, c.target)
+			w.settle()
+			w.wantPhase(t, "undo", c.phase, c.words)
+			for name := range w.volumes() {
+				if specs.IsSetAside(w.volume(name)) {
+					t.Errorf("volume %s was set aside", name)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,165 @@
+package instance
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/sirupsen/logrus"
+
+	"github.com/pgop/postgres-operator/pkg/instance/walcall"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/internal/s3test"
+	"github.com/pgop/postgres-operator/pkg/postgres"
+)
+
+// The figures of docs/benchmarks.md: make bench-backup.
+
+const usualSegment = 16 << 20
+
+// walLike is data that compresses about as WAL does: rows with random and with
+// repeated parts.
+func walLike() []byte {
+	var b bytes.Buffer
+	for b.Len() < usualSegment {
+		fmt.Fprintf(&b, "%016x|%s|%08x|2026-11-28 12:00:00|", rand.Uint64(), strings.Repeat("customer ", 3), rand.Uint32())
+	}
+	return b.Bytes()[:usualSegment]
+}
+
+// archiving is the part of an agent that archives, and the pg_wal of its server.
+type archiving struct {
+	*testing.B
+	agent *Agent
+	dir   string
+	begun int
+}
+
+// newArchiving makes an agent that archives into a real S3 server.
+func newArchiving(b *testing.B) *archiving {
+	b.Helper()
+	server := s3test.Start(b)
+	run, err := os.MkdirTemp("", "r") // paths of sockets must be short
+	must(b, err)
+	b.Cleanup(func() { _ = os.RemoveAll(run) })
+	dir := b.TempDir()
+	must(b, os.Mkdir(filepath.Join(dir, "archive_status"), 0o700))
+	kube := newFakeKubernetes()
+	kube.setSecret("s3-login", map[string]string{instanceapi.S3KeyID: server.Login.KeyID, instanceapi.S3Key: server.Login.Secret})
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	a := &Agent{options: Options{Cluster: "shop", Namespace: "test", Major: 17, RunDir: run}, log: logrus.NewEntry(log)}
+	a.view = &view{wake: func() {}, log: a.log, config: knownConfig{Known: true}}
+	a.view.config.Config.Backups = &instanceapi.Backups{Store: instanceapi.Store{S3: &instanceapi.S3Store{Bucket: server.Bucket, Prefix: "shop",
+		Endpoint: server.Endpoint, Region: "us-east-1", CredentialsSecret: "s3-login"}}}
+	a.archiver = &archiver{view: a.view, log: a.log, deposits: &deposits{options: a.options, kube: kube, dir: dir}, room: &room{}, now: time.Now,
+		systemID: func() string { return "7000000000000000001" }}
+	a.archiver.serve()
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	must(b, a.listenForWAL(ctx, &group))
+	b.Cleanup(func() { cancel(); a.archiver.deposits.close(); group.Wait() })
+	return &archiving{B: b, agent: a, dir: dir}
+}
+
+// ready makes a segment that is ready, and returns its name.
+func (a *archiving) ready(content []byte) string {
+	a.Helper()
+	a.begun++
+	name := postgres.WALFile{Timeline: 1, Start: postgres.LSN(a.begun * usualSegment)}.Name(usualSegment)
+	must(a.B, os.WriteFile(filepath.Join(a.dir, name), content, 0o600))
+	must(a.B, os.WriteFile(filepath.Join(a.dir, "archive_status", name+".ready"), nil, 0o600))
+	return name
+}
+
+// archive runs archive_command as the server does, and returns how long it took.
+func (a *archiving) archive(program, name string) time.Duration {
+	a.Helper()
+	began := time.Now()
+	cmd := exec.Command("sh", "-c", program+" archive "+name)
+	cmd.Env = append(os.Environ(), walcall.Variable+"="+a.agent.options.walSocket())
+	if output, err := cmd.CombinedOutput(); err != nil {
+		a.Fatalf("archive %s: %v: %s", name, err, output)
+	}
+	took := time.Since(began)
+	must(a.B, os.Remove(filepath.Join(a.dir, "archive_status", name+".ready")))
+	return took
+}
+
+// BenchmarkArchiveCommand archives one segment after the other, as a server does
+// that has none waiting: the command, the agent, and the store.
+func BenchmarkArchiveCommand(b *testing.B) {
+	program, err := os.Executable()
+	must(b, err)
+	const count = 60
+	content := walLike()
+	var took []time.Duration
+	for b.Loop() {
+		took = took[:0]
+		a := newArchiving(b)
+		a.archive(program, a.ready(content)) // claims the archive, once for all
+		for range count {
+			took = append(took, a.archive(program, a.ready(content)))
+		}
+	}
+	slices.Sort(took)
+	b.ReportMetric(took[len(took)/2].Seconds()*1000, "ms-median")
+	b.ReportMetric(took[len(took)*9/10].Seconds()*1000, "ms-p90")
+}
+
+// BenchmarkArchiveDrain archives segments that are waiting, as the server asks for
+// them, and beside it puts as many objects of the compressed size into the store, as
+// many at once as the agent does.
+func BenchmarkArchiveDrain(b *testing.B) {
+	program, err := os.Executable()
+	must(b, err)
+	const count = 200
+	content := walLike()
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
+	must(b, err)
+	compressed := encoder.EncodeAll(content, nil)
+	var ours, plain time.Duration
+	for b.Loop() {
+		a := newArchiving(b)
+		var names []string
+		for range count {
+			names = append(names, a.ready(content))
+		}
+		began := time.Now()
+		for _, name := range names {
+			a.archive(program, name)
+		}
+		ours = time.Since(began)
+		d, err := a.agent.archiver.deposits.deposit(a.agent.view.knownConfig().Config.Backups.Store, a.agent.archiver.systemID())
+		must(b, err)
+		began = time.Now()
+		var group sync.WaitGroup
+		var next atomic.Int32
+		for range pushedAtOnce {
+			group.Go(func() {
+				for n := next.Add(1); n <= count; n = next.Add(1) {
+					if err := d.repository.Store().Create(context.Background(), fmt.Sprint("plain/", n), bytes.NewReader(compressed)); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		}
+		group.Wait()
+		plain = time.Since(began)
+	}
+	b.ReportMetric(count/ours.Seconds(), "segments/s")
+	b.ReportMetric(count/plain.Seconds(), "plain-puts/s")
+	b.ReportMetric(float64(len(compressed))/usualSegment, "compressed")
+}
