@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/backup"
-	"github.com/pgop/postgres-operator/pkg/internal/s3test"
+	"github.com/pgop/postgres-operator/test/s3test"
 )
 
 func TestD16TheFirstBackupOfAnIdleDatabase(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/pgop/postgres-operator/pkg/internal/pgtest"
-	"github.com/pgop/postgres-operator/pkg/internal/s3test"
+	"github.com/pgop/postgres-operator/test/s3test"
 )
 
 // TestMain builds the S3 server where the tests' user can reach it.

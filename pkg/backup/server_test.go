@@ -13,9 +13,9 @@ import (
 
 	"github.com/pgop/postgres-operator/pkg/backup"
 	"github.com/pgop/postgres-operator/pkg/internal/pgtest"
-	"github.com/pgop/postgres-operator/pkg/internal/s3test"
 	"github.com/pgop/postgres-operator/pkg/postgres"
 	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
+	"github.com/pgop/postgres-operator/test/s3test"
 )
 
 // shopServers are the servers of a cluster, and its archive.

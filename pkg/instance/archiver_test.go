@@ -11,7 +11,7 @@ import (
 
 	"github.com/pgop/postgres-operator/pkg/backup"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
-	"github.com/pgop/postgres-operator/pkg/internal/s3test"
+	"github.com/pgop/postgres-operator/test/s3test"
 )
 
 func alone(t *testing.T) (*world, *testPod) {

@@ -12,7 +12,7 @@ import (
 	"github.com/pgop/postgres-operator/pkg/backup"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/internal/pgtest"
-	"github.com/pgop/postgres-operator/pkg/internal/s3test"
+	"github.com/pgop/postgres-operator/test/s3test"
 )
 
 // onVolume is a store on a volume that all pods have mounted.

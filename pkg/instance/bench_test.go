@@ -21,8 +21,8 @@ import (
 
 	"github.com/pgop/postgres-operator/pkg/instance/walcall"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
-	"github.com/pgop/postgres-operator/pkg/internal/s3test"
 	"github.com/pgop/postgres-operator/pkg/postgres"
+	"github.com/pgop/postgres-operator/test/s3test"
 )
 
 // The figures of docs/benchmarks.md: make bench-backup.

@@ -9,7 +9,7 @@ import (
 	// the operator's own binary is in a pod.
 	_ "github.com/pgop/postgres-operator/cmd/postgres-operator/early"
 	"github.com/pgop/postgres-operator/pkg/internal/pgtest"
-	"github.com/pgop/postgres-operator/pkg/internal/s3test"
+	"github.com/pgop/postgres-operator/test/s3test"
 )
 
 // TestMain runs the tests as an ordinary user, since PostgreSQL's programs refuse

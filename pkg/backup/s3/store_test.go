@@ -11,7 +11,7 @@ import (
 	"github.com/pgop/postgres-operator/pkg/backup"
 	"github.com/pgop/postgres-operator/pkg/backup/s3"
 	"github.com/pgop/postgres-operator/pkg/backup/storetest"
-	"github.com/pgop/postgres-operator/pkg/internal/s3test"
+	"github.com/pgop/postgres-operator/test/s3test"
 )
 
 func TestStore(t *testing.T) { storetest.Run(t, s3test.Start(t).Store()) }

@@ -2,6 +2,7 @@ package v1_test
 
 import (
 	"encoding/json"
+	"os"
 	"testing"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -72,6 +73,18 @@ func TestCreationOfBackups(t *testing.T) {
 	set(t, misspelt, "spec.retention", "7")
 	if unknown := s.Unknown(misspelt); len(unknown) != 1 {
 		t.Errorf("A-06: unknown fields %v", unknown)
+	}
+}
+
+func TestExampleOfABackupIsAccepted(t *testing.T) {
+	s := loadBackupSchema(t)
+	text, err := os.ReadFile("../../../../example/backup-now.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example := object(t, string(text))
+	if _, err := s.Create(example); err != nil || len(s.Unknown(example)) > 0 {
+		t.Errorf("%v, unknown fields %v", err, s.Unknown(example))
 	}
 }
 

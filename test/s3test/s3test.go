@@ -30,7 +30,7 @@ func Build() (string, error) {
 		return path, nil
 	}
 	_, here, _, _ := runtime.Caller(0)
-	module := filepath.Join(filepath.Dir(here), "..", "..", "..", "test", "versitygw")
+	module := filepath.Join(filepath.Dir(here), "..", "versitygw")
 	const name = "github.com/versity/versitygw"
 	version, err := exec.Command("go", "-C", module, "list", "-m", "-f", "{{.Version}}", name).Output()
 	if err != nil {
@@ -68,14 +68,21 @@ type Server struct {
 	running *exec.Cmd
 }
 
-// Start starts a server that lives as long as the test.
+// Start starts a server that lives as long as the test, and that this machine
+// reaches.
 func Start(t testing.TB) *Server {
+	t.Helper()
+	return StartAt(t, "127.0.0.1")
+}
+
+// StartAt is Start at an address of this machine that others reach, too.
+func StartAt(t testing.TB, ip string) *Server {
 	t.Helper()
 	program, err := Build()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Bucket: "backups", Login: s3.Login{KeyID: "test", Secret: "test-secret"}, t: t, program: program, dir: t.TempDir(), address: freeAddress(t)}
+	s := &Server{Bucket: "backups", Login: s3.Login{KeyID: "test", Secret: "test-secret"}, t: t, program: program, dir: t.TempDir(), address: freeAddress(t, ip)}
 	s.Endpoint = "http://" + s.address
 	for _, dir := range []string{s.objects(), s.attributes()} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -166,9 +173,9 @@ func (s *Server) client() *minio.Client {
 	return client
 }
 
-func freeAddress(t testing.TB) string {
+func freeAddress(t testing.TB, ip string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
