@@ -67,11 +67,11 @@ type Loop struct {
 	agents  *agents
 	log     *logrus.Entry
 	// lease is what was last seen of the cluster's Lease, switchover of what the
-	// primary is asked for, rotation of the authorities, and homeless the claims for
+	// primary is asked for, stop of a cluster that stops, rotation of the authorities, and homeless the claims for
 	// whose pods no node is found.
-	lease, switchover, rotation sighting
-	homeless                    sightings
-	ends                        containerEnds
+	lease, switchover, stop, rotation sighting
+	homeless                          sightings
+	ends                              containerEnds
 	// boundTo are the nodes on which alone a claim's volume can be used, by the
 	// claim's UID, of those that were asked for.
 	boundTo map[types.UID][]string
