@@ -68,12 +68,12 @@ type Loop struct {
 	agents  *agents
 	log     *logrus.Entry
 	// lease is what was last seen of the cluster's Lease, switchover of what the
-	// primary is asked for, rotation of the authorities, backup of what an agent says of
-	// the one that it was asked for, and homeless the claims for whose pods no node is
-	// found.
-	lease, switchover, rotation, backup sighting
-	homeless                            sightings
-	ends                                containerEnds
+	// primary is asked for, stop of a cluster that stops, rotation of the authorities,
+	// backup of what an agent says of the one that it was asked for, and homeless the
+	// claims for whose pods no node is found.
+	lease, switchover, stop, rotation, backup sighting
+	homeless                                  sightings
+	ends                                      containerEnds
 	// catalog is the last that was read of the store; nil: none.
 	catalog *instanceapi.Catalog
 	// boundTo are the nodes on which alone a claim's volume can be used, by the

@@ -48,8 +48,9 @@ type Observation struct {
 	// LeaseUnchanged is for how long this operator has seen the Lease stay as it
 	// is, by its own clock, which does not jump; SwitchoverWaited and RotationWaited
 	// for how long the ConfigMap has had the switchover that is in it, and the
-	// authorities have been as they are.
-	LeaseUnchanged, SwitchoverWaited, RotationWaited time.Duration
+	// authorities have been as they are. StopWaited is for how long the status has
+	// told that the cluster stops, or longer, if it was not ready before.
+	LeaseUnchanged, SwitchoverWaited, RotationWaited, StopWaited time.Duration
 	// Ended is the reign before the present one, if this operator saw its end.
 	Ended EndedReign
 

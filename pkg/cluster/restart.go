@@ -3,9 +3,8 @@ package cluster
 import (
 	"fmt"
 	"slices"
-	"time"
-
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 

@@ -65,10 +65,17 @@ func whyFailing(s corev1.ContainerStatus, now time.Time) string {
 	case whyWaiting(s) != "":
 		return whyWaiting(s)
 	case s.State.Terminated != nil,
-		s.State.Running != nil && s.LastTerminationState.Terminated != nil && now.Sub(s.State.Running.StartedAt.Time) < sidecarTrial:
+		s.State.Running != nil && s.LastTerminationState.Terminated != nil && isOnTrial(s, now):
 		return "container " + s.Name + " has ended, and is started again"
 	}
 	return ""
+}
+
+// isOnTrial says whether a container that runs has begun a moment ago. What a clock
+// says that is far ahead of the operator's is not believed: nothing waits for the
+// other to catch up (C-24).
+func isOnTrial(s corev1.ContainerStatus, now time.Time) bool {
+	return now.Sub(s.State.Running.StartedAt.Time).Abs() < sidecarTrial
 }
 
 // whyHeldUp says which sidecar of an instance that runs what the spec asks for does
@@ -84,7 +91,7 @@ func whyHeldUp(o Observation, i Instance) string {
 		case !isSidecar(i.Pod, s):
 		case whyWaiting(s) != "":
 			return whyWaiting(s) + "; correct spec.pod.sidecars, or take it out"
-		case s.State.Running == nil || o.Now.Sub(s.State.Running.StartedAt.Time) < sidecarTrial:
+		case s.State.Running == nil || isOnTrial(s, o.Now):
 			return fmt.Sprintf("container %s has not run for %s yet", s.Name, sidecarTrial)
 		}
 	}

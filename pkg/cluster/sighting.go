@@ -54,6 +54,10 @@ func (l *Loop) lookAtTheClock(o *Observation) {
 	if s := o.told().Switchover; s != nil {
 		told = *s
 	}
+	stopping := o.stoppingSince()
+	if o.StopWaited = 0; !stopping.IsZero() {
+		o.StopWaited = l.stop.lasts(stopping.String(), stopping, o.Now)
+	}
 	o.SwitchoverWaited = l.switchover.lasts(fmt.Sprint(told, asked), asked, o.Now)
 	o.RotationWaited = l.rotation.lasts(since.String(), since, o.Now)
 	o.BackupWaited = l.backup.lasts(o.backupSilence(), time.Time{}, o.Now)

@@ -4,6 +4,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/internal/wallclock"
 
@@ -53,6 +57,44 @@ func TestC24WaitsOutlastClockJumps(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// C-24: a cluster stops when its agents have had the time to learn of it, wherever
+// the hands of the wall clock are put meanwhile.
+func TestC24AStopOutlastsClockJumps(t *testing.T) {
+	for why, jump := range jumps {
+		t.Run(why, func(t *testing.T) {
+			w := settledWorld(2)
+			w.now = time.Now()
+			w.edit(func(s *v1.PostgresClusterSpec) { s.Instances = ptr.To[int32](0) })
+			w.operate()
+			w.catchUp(allKinds...)
+			l := &Loop{homeless: sightings{}}
+			for _, after := range []time.Duration{0, time.Second, 14 * time.Second, 16 * time.Second} {
+				o := w.observe()
+				if o.Now = w.now; after > 0 {
+					o.Now = wallclock.Move(w.now.Add(after), jump)
+				}
+				if o.stoppingSince().IsZero() {
+					t.Fatal("the status does not tell that it stops")
+				}
+				if l.lookAtTheClock(&o); o.StopWaited/time.Second != after/time.Second {
+					t.Errorf("after %s: it stops since %s", after, o.StopWaited)
+				}
+			}
+		})
+	}
+}
+
+// A sidecar is on trial for a moment, by whatever clock (C-24).
+func TestC24ASidecarsTrialEnds(t *testing.T) {
+	now := time.Now()
+	for age, want := range map[time.Duration]bool{0: true, 9 * time.Second: true, 10 * time.Second: false, -9 * time.Second: true, -time.Hour: false} {
+		running := corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(now.Add(-age))}}}
+		if got := isOnTrial(running, now); got != want {
+			t.Errorf("it runs for %s: on trial %v", age, got)
+		}
 	}
 }
 

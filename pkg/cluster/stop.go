@@ -24,7 +24,7 @@ func stopInstances(o Observation, p *Plan) {
 	switch {
 	case !o.hasPods():
 		takeRestartBack(o, p)
-	case !o.told().Stop && (p.SpecError == "" || o.stoppingFor() < stopPatience):
+	case !o.told().Stop && (p.SpecError == "" || o.StopWaited < stopPatience):
 		p.wait("the instances stop as soon as they are told that nobody shall take over")
 	case found && primary.Pod != nil:
 		stopPrimary(o, p, primary)
@@ -36,7 +36,7 @@ func stopInstances(o Observation, p *Plan) {
 }
 
 func stopPrimary(o Observation, p *Plan, primary Instance) {
-	if state := primary.State; state != nil && !state.Stopping && serverRuns(primary.Pod) && !primary.podIsLeaving() && o.stoppingFor() < stopPatience {
+	if state := primary.State; state != nil && !state.Stopping && serverRuns(primary.Pod) && !primary.podIsLeaving() && o.StopWaited < stopPatience {
 		p.wait("%s stops as soon as it knows that nobody shall take over", primary.Name)
 		return
 	}
@@ -64,14 +64,14 @@ func (o Observation) hasPods() bool {
 	return false
 }
 
-// stoppingFor is for how long the status has told that the cluster stops, or
-// longer, if it was not ready before.
-func (o Observation) stoppingFor() time.Duration {
+// stoppingSince is when the cluster ceased to be ready, if its status tells that it
+// stops; the zero time if it does not.
+func (o Observation) stoppingSince() time.Time {
 	ready := meta.FindStatusCondition(o.Cluster.Status.Conditions, v1.ConditionReady)
 	if ready == nil || ready.Reason != v1.ReasonStopping {
-		return 0
+		return time.Time{}
 	}
-	return o.Now.Sub(ready.LastTransitionTime.Time)
+	return ready.LastTransitionTime.Time
 }
 
 // refuseRequests takes back what is asked of instances that shall not run.

@@ -125,6 +125,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	for beginning.Err() == nil && c.work(ctx) {
 	}
 	c.loops.drain()
+	c.log.Info("stopping: nothing more is begun; waiting for the passes under way")
 	defer time.AfterFunc(drainTimeout, cut).Stop()
 	c.loops.wait()
 	return nil

@@ -59,6 +59,12 @@ func TestStopEndsThePassUnderWay(t *testing.T) {
 	c := f.Create("midway")
 	<-midway.reached
 	op.Drain()
+	f.Await("it begins nothing more", func(context.Context) error {
+		if !strings.Contains(strings.Join(op.Log.Lines(), "\n"), "nothing more is begun") {
+			return errors.New("it has not said so")
+		}
+		return nil
+	})
 	f.Create("late") // no pass is begun for it
 	close(midway.goOn)
 	op.AwaitEnd()
