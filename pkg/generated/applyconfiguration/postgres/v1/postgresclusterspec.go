@@ -26,6 +26,8 @@ type PostgresClusterSpecApplyConfiguration struct {
 	// How the database is made. Used once, at creation; it can be corrected
 	// until the database exists. Default: initdb with its defaults.
 	Bootstrap *BootstrapSpecApplyConfiguration `json:"bootstrap,omitempty"`
+	// How clients reach the cluster. Default: from within the Kubernetes cluster.
+	Services *ServicesSpecApplyConfiguration `json:"services,omitempty"`
 	// Template for what the operator does not own in the pods it makes.
 	Pod *PodSpecApplyConfiguration `json:"pod,omitempty"`
 	// While true, the operator watches and reports, and changes nothing: edits and
@@ -93,6 +95,14 @@ func (b *PostgresClusterSpecApplyConfiguration) WithResources(value *ResourceReq
 // If called multiple times, the Bootstrap field is set to the value of the last call.
 func (b *PostgresClusterSpecApplyConfiguration) WithBootstrap(value *BootstrapSpecApplyConfiguration) *PostgresClusterSpecApplyConfiguration {
 	b.Bootstrap = value
+	return b
+}
+
+// WithServices sets the Services field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Services field is set to the value of the last call.
+func (b *PostgresClusterSpecApplyConfiguration) WithServices(value *ServicesSpecApplyConfiguration) *PostgresClusterSpecApplyConfiguration {
+	b.Services = value
 	return b
 }
 
