@@ -180,7 +180,7 @@ func ensureLogin(o Observation, p *Plan, trusted []byte) {
 }
 
 func areCertificatesDue(o Observation, a pki.Authorities, instance string, live *corev1.Secret) bool {
-	hosts := specs.CertificateHosts(o.Cluster, instance)
+	hosts := specs.CertificateHosts(o.Cluster, instance, o.Services)
 	return a.IsDue(specs.CertificateOf(live), instance, hosts, o.Now) ||
 		a.IsDue(specs.ReplicationCertificateOf(live), postgres.ReplicationRole, nil, o.Now)
 }
@@ -194,7 +194,7 @@ func ensureCertificates(o Observation, p *Plan, a pki.Authorities, instance stri
 		server, replication = specs.CertificateOf(live), specs.ReplicationCertificateOf(live)
 	} else {
 		var err error
-		if server, err = a.NewLeaf(instance, specs.CertificateHosts(o.Cluster, instance), o.Now); err == nil {
+		if server, err = a.NewLeaf(instance, specs.CertificateHosts(o.Cluster, instance, o.Services), o.Now); err == nil {
 			replication, err = a.NewLeaf(postgres.ReplicationRole, nil, o.Now)
 		}
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"time"
 )
 
@@ -59,8 +60,8 @@ func NewAuthority(name string, now time.Time) (Pair, error) {
 }
 
 // NewLeaf makes a certificate that the authority signs. name becomes its common
-// name, hosts its DNS names; without hosts it is a client's only. It ends no
-// later than the authority.
+// name; hosts are DNS names and IP addresses by which clients may call it, and
+// without them it is a client's only. It ends no later than the authority.
 func (authority Pair) NewLeaf(name string, hosts []string, now time.Time) (Pair, error) {
 	issuer, err := authority.parse()
 	if err != nil {
@@ -76,11 +77,17 @@ func (authority Pair) NewLeaf(name string, hosts []string, now time.Time) (Pair,
 	}
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name, Organization: []string{"pgop.dev"}},
-		DNSNames:    hosts,
 		NotBefore:   now.Add(-clockSkew),
 		NotAfter:    now.Add(leafLifetime),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
 	}
 	if len(hosts) > 0 {
 		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)

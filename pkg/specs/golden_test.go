@@ -70,6 +70,10 @@ func full(c *v1.PostgresCluster) {
 		Database: "Web Shop", Owner: "o'wner", Locale: "de_DE.UTF-8", Encoding: "LATIN1",
 		DataChecksums: ptr.To(false), SQL: []string{"CREATE TABLE a (b text);\n"},
 	}}
+	c.Spec.Services.RW = v1.ServiceSpec{
+		Type: corev1.ServiceTypeLoadBalancer, Annotations: map[string]string{"example.com/internal": "true", "example.com/idle": "3600"},
+		LoadBalancerSourceRanges: []string{"203.0.113.0/24"},
+	}
 	c.Spec.Pod = v1.PodSpec{
 		Labels:       map[string]string{"team": "web"},
 		Annotations:  map[string]string{"example.com/scrape": "true"},
@@ -183,6 +187,9 @@ func goldenObjects(t *testing.T) map[string]any {
 	services := Services(c)
 	ca, pair := []byte("CA CERTIFICATE"), pki.Pair{Cert: []byte("CERTIFICATE"), Key: []byte("KEY")}
 	since := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	balanced := services[0].DeepCopy()
+	balanced.Spec.Type = corev1.ServiceTypeLoadBalancer
+	balanced.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.10"}, {Hostname: "db.example.com"}}
 	return map[string]any{
 		"pod-defaults":             Pod(c, "shop-2", operatorImage),
 		"pod-full":                 Pod(everything, "shop-2", operatorImage),
@@ -193,6 +200,7 @@ func goldenObjects(t *testing.T) map[string]any {
 		"service-ro":               services[1],
 		"service-r":                services[2],
 		"service-pods":             services[3],
+		"service-rw-full":          Services(everything)[0],
 		"endpointslice":            RWEndpointSlice(c, services[0]),
 		"configmap-starting":       configMap(t, c, starting),
 		"configmap-full":           configMap(t, everything, running),
@@ -217,7 +225,7 @@ func goldenObjects(t *testing.T) map[string]any {
 		"secret-ca":                text(NewCASecret(c, pair)),
 		"secret-operator":          text(NewOperatorSecret(c, pki.Authorities{Signer: pair, Trusted: ca, Since: since}, pair)),
 		"secret-tls":               text(NewTLSSecret(c, "shop-2", ca, pair, pair)),
-		"certificate-hosts":        CertificateHosts(c, "shop-2"),
+		"certificate-hosts":        CertificateHosts(c, "shop-2", map[string]*corev1.Service{services[0].Name: balanced}),
 		"labels-of-everything":     Labels(c),
 	}
 }

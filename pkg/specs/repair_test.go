@@ -31,7 +31,7 @@ func liveService(t *testing.T, want *corev1.Service) *corev1.Service {
 	s.Spec.SessionAffinity = corev1.ServiceAffinityNone
 	s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
 	s.Labels["added-by"] = "somebody"
-	s.Annotations = map[string]string{"added-by": "somebody"}
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, "added-by", "somebody")
 	return s
 }
 
@@ -50,6 +50,7 @@ func TestServicesAreRepairedWhereTheyDifferFromWhatIsAsked(t *testing.T) {
 			"a port added":           func(s *corev1.Service) { s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "x", Port: 1}) },
 			"addresses from outside": func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.1"} },
 			"another type":           func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort },
+			"sources":                func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} },
 			"addresses before ready": func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = !s.Spec.PublishNotReadyAddresses },
 		} {
 			edited := liveService(t, want)
@@ -74,6 +75,38 @@ func TestServicesAreRepairedWhereTheyDifferFromWhatIsAsked(t *testing.T) {
 				t.Errorf("%s, %s:\n%s", want.Name, why, diff)
 			}
 		}
+	}
+}
+
+// What the spec has asked for and asks for no more goes; what somebody else has set
+// stays, such as a cloud's controller.
+func TestAnnotationsOfServices(t *testing.T) {
+	asked := func(annotations map[string]string) *corev1.Service {
+		c := shop()
+		c.Spec.Services.RW = v1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Annotations: annotations}
+		return Services(c)[0]
+	}
+	live := liveService(t, asked(map[string]string{"a": "1", "b": "2"}))
+	for why, c := range map[string]struct{ asked, want map[string]string }{
+		"none any more": {nil, map[string]string{"added-by": "somebody"}},
+		"another value": {map[string]string{"a": "3", "b": "2"}, map[string]string{"added-by": "somebody", "a": "3", "b": "2", AskedAnnotation: "a,b"}},
+		"one less":      {map[string]string{"b": "2"}, map[string]string{"added-by": "somebody", "b": "2", AskedAnnotation: "b"}},
+		"one more":      {map[string]string{"a": "1", "b": "2", "c": "3"}, map[string]string{"added-by": "somebody", "a": "1", "b": "2", "c": "3", AskedAnnotation: "a,b,c"}},
+	} {
+		repaired := RepairService(live, asked(c.asked))
+		if repaired == nil {
+			t.Errorf("%s: not repaired", why)
+			continue
+		}
+		if diff := cmp.Diff(c.want, repaired.Annotations); diff != "" {
+			t.Errorf("%s:\n%s", why, diff)
+		}
+		if RepairService(repaired, asked(c.asked)) != nil {
+			t.Errorf("%s: repaired again", why)
+		}
+	}
+	if RepairService(live, asked(map[string]string{"a": "1", "b": "2"})) != nil {
+		t.Error("as asked, and repaired")
 	}
 }
 

@@ -148,8 +148,9 @@ func NewTLSSecret(c *v1.PostgresCluster, instance string, trusted []byte, server
 }
 
 // CertificateHosts are the names that the certificate of an instance carries:
-// its own, and those of the Services through which clients reach it.
-func CertificateHosts(c *v1.PostgresCluster, instance string) []string {
+// its own, those of the Services through which clients reach it, and those of the
+// load balancers that lead to these.
+func CertificateHosts(c *v1.PostgresCluster, instance string, services map[string]*corev1.Service) []string {
 	hosts := []string{instance, InstanceHost(c.Name, c.Namespace, instance), "localhost"}
 	for _, service := range []string{RWService(c.Name), ROService(c.Name), RService(c.Name)} {
 		hosts = append(hosts,
@@ -158,6 +159,7 @@ func CertificateHosts(c *v1.PostgresCluster, instance string) []string {
 			service+"."+c.Namespace+".svc",
 			service+"."+c.Namespace+".svc.cluster.local",
 		)
+		hosts = append(hosts, LoadBalancerHosts(services[service])...)
 	}
 	return hosts
 }

@@ -3,6 +3,7 @@ package specs
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -25,13 +26,13 @@ func Services(c *v1.PostgresCluster) []*corev1.Service {
 // rwService has no selector from the start: the primary's agent writes its
 // slice, and a selector that is taken away later would leave slices behind.
 func rwService(c *v1.PostgresCluster) *corev1.Service {
-	return service(c, RWService(c.Name), nil)
+	return exposed(service(c, RWService(c.Name), nil), c.Spec.Services.RW)
 }
 
 func roService(c *v1.PostgresCluster) *corev1.Service {
 	selector := SelectorOf(c)
 	selector[RoleLabel] = "replica"
-	return service(c, ROService(c.Name), selector)
+	return exposed(service(c, ROService(c.Name), selector), c.Spec.Services.RO)
 }
 
 func rService(c *v1.PostgresCluster) *corev1.Service {
@@ -45,6 +46,38 @@ func podsService(c *v1.PostgresCluster) *corev1.Service {
 	s.Spec.ClusterIP = corev1.ClusterIPNone
 	s.Spec.PublishNotReadyAddresses = true
 	return s
+}
+
+// AskedAnnotation names the annotations of a Service that the spec has asked for, so
+// that one that it asks for no more is told from one that somebody else has set.
+const AskedAnnotation = v1.GroupName + "/annotations"
+
+// exposed gives a Service what the user has chosen of it.
+func exposed(s *corev1.Service, asked v1.ServiceSpec) *corev1.Service {
+	s.Spec.Type = asked.Type
+	s.Spec.LoadBalancerSourceRanges = asked.LoadBalancerSourceRanges
+	if len(asked.Annotations) > 0 {
+		s.Annotations = maps.Clone(asked.Annotations)
+		s.Annotations[AskedAnnotation] = strings.Join(slices.Sorted(maps.Keys(asked.Annotations)), ",")
+	}
+	return s
+}
+
+// LoadBalancerHosts are the addresses and names under which load balancers lead to
+// a Service.
+func LoadBalancerHosts(s *corev1.Service) []string {
+	var hosts []string
+	if s == nil || s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return nil
+	}
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		for _, host := range []string{ingress.IP, ingress.Hostname} {
+			if host != "" {
+				hosts = append(hosts, host)
+			}
+		}
+	}
+	return hosts
 }
 
 func service(c *v1.PostgresCluster, name string, selector map[string]string) *corev1.Service {
@@ -68,6 +101,8 @@ func service(c *v1.PostgresCluster, name string, selector map[string]string) *co
 func RepairService(live, want *corev1.Service) *corev1.Service {
 	repaired := live.DeepCopy()
 	repaired.Labels = withLabels(live.Labels, want.Labels)
+	repaired.Annotations = annotationsOf(live, want)
+	repaired.Spec.LoadBalancerSourceRanges = want.Spec.LoadBalancerSourceRanges
 	repaired.Spec.Selector = want.Spec.Selector
 	repaired.Spec.Type = want.Spec.Type
 	repaired.Spec.ExternalName, repaired.Spec.ExternalIPs = "", nil
@@ -79,6 +114,8 @@ func RepairService(live, want *corev1.Service) *corev1.Service {
 		repaired.Spec.Ports = want.Spec.Ports
 	}
 	same := hasLabels(live.Labels, want.Labels) &&
+		maps.Equal(live.Annotations, repaired.Annotations) &&
+		slices.Equal(live.Spec.LoadBalancerSourceRanges, want.Spec.LoadBalancerSourceRanges) &&
 		maps.Equal(live.Spec.Selector, want.Spec.Selector) &&
 		live.Spec.Type == want.Spec.Type &&
 		live.Spec.ExternalName == "" && len(live.Spec.ExternalIPs) == 0 &&
@@ -88,6 +125,20 @@ func RepairService(live, want *corev1.Service) *corev1.Service {
 		return nil
 	}
 	return repaired
+}
+
+// annotationsOf are live's with those that want asks for, and without those that
+// were asked for before.
+func annotationsOf(live, want *corev1.Service) map[string]string {
+	annotations := maps.Clone(live.Annotations)
+	for _, key := range strings.Split(live.Annotations[AskedAnnotation], ",") {
+		delete(annotations, key)
+	}
+	delete(annotations, AskedAnnotation)
+	if len(want.Annotations) > 0 {
+		return withLabels(annotations, want.Annotations)
+	}
+	return annotations
 }
 
 func samePort(a, b corev1.ServicePort) bool {

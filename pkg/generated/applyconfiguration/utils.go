@@ -78,6 +78,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.ScheduleStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("SecretName"):
 		return &postgresv1.SecretNameApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("ServiceSpec"):
+		return &postgresv1.ServiceSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("ServicesSpec"):
+		return &postgresv1.ServicesSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("Sidecar"):
 		return &postgresv1.SidecarApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("SidecarExec"):

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -29,7 +30,7 @@ const (
 
 // WithDefaults returns a copy of c in which every optional field that has a
 // default is set: Instances, Postgres.UID, Postgres.Image, Storage.Retain,
-// Replication and Failover with all of theirs, and Bootstrap with all of its
+// Replication, Failover and Services with all of theirs, and Bootstrap with all of its
 // initdb or restore are never empty in it. Of those two it has one.
 func WithDefaults(c *PostgresCluster) *PostgresCluster {
 	c = c.DeepCopy()
@@ -48,6 +49,8 @@ func WithDefaults(c *PostgresCluster) *PostgresCluster {
 	}
 	defaultReplication(&s.Replication)
 	defaultFailover(&s.Failover)
+	setIfEmpty(&s.Services.RW.Type, corev1.ServiceTypeClusterIP)
+	setIfEmpty(&s.Services.RO.Type, corev1.ServiceTypeClusterIP)
 	if s.Bootstrap == nil {
 		s.Bootstrap = &BootstrapSpec{}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -29,6 +30,7 @@ func TestDefaultsFillWhatIsLeftOut(t *testing.T) {
 	want.Spec.Failover = FailoverSpec{
 		LeaseDuration: seconds(10), RestartTimeout: seconds(15), UnresponsiveTimeout: seconds(15), MaxLag: ptr.To(resource.MustParse("16Mi")),
 	}
+	want.Spec.Services.RW.Type, want.Spec.Services.RO.Type = corev1.ServiceTypeClusterIP, corev1.ServiceTypeClusterIP
 	want.Spec.Bootstrap = &BootstrapSpec{Initdb: &InitdbSpec{
 		Database: "app", Owner: "app", Locale: "C.UTF-8", Encoding: "UTF8", DataChecksums: ptr.To(true),
 	}}
@@ -57,6 +59,7 @@ func TestDefaultsKeepWhatIsSet(t *testing.T) {
 		Bootstrap: &BootstrapSpec{Initdb: &InitdbSpec{
 			Database: "d", Owner: "o", Locale: "C", Encoding: "SQL_ASCII", DataChecksums: ptr.To(false), SQL: []string{"SELECT 1"},
 		}},
+		Services: ServicesSpec{RW: ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}, RO: ServiceSpec{Type: corev1.ServiceTypeNodePort}},
 	}}
 	if diff := cmp.Diff(c, WithDefaults(c)); diff != "" {
 		t.Error(diff)

@@ -199,6 +199,13 @@ func TestCreation(t *testing.T) {
 		{"A-14: a unit of Postgres", "spec.resources.requests", "{memory: 256MB}", "spec.resources.requests"},
 		{"requests apart from limits", "spec.resources", "{requests: {cpu: 2}, limits: {memory: 128Mi}}", ""},
 		{"a limit that only looks like a quantity", "spec.resources.limits", "{memory: 1e1.5}", "spec.resources.limits"},
+		{"services with their defaults", "spec.services", "{rw: {}, ro: {}}", ""},
+		{"a load balancer", "spec.services.rw", "{type: LoadBalancer, annotations: {example.com/internal: 'true'}, loadBalancerSourceRanges: [203.0.113.0/24, '2001:db8::/32']}", ""},
+		{"a port of every node", "spec.services.ro.type", "NodePort", ""},
+		{"a type that leads nowhere", "spec.services.rw.type", "ExternalName", "spec.services.rw.type"},
+		{"an annotation of a Service of the operator's", "spec.services.rw.annotations", "{pgop.dev/annotations: x}", "annotations: keys under pgop.dev/ are the operator's"},
+		{"sources without a load balancer", "spec.services.rw.loadBalancerSourceRanges", "[203.0.113.0/24]", "loadBalancerSourceRanges: needs type: LoadBalancer"},
+		{"a source that is none", "spec.services.rw", "{type: LoadBalancer, loadBalancerSourceRanges: [203.0.113.7]}", "loadBalancerSourceRanges: an address and the length of its prefix"},
 		{"replication with its defaults", "spec.replication", "{}", ""},
 		{"another mode", "spec.replication.mode", "quorum", `supported values: "async", "sync"`},
 		{"another durability", "spec.replication.durability", "maybe", `supported values: "required", "preferred"`},
@@ -393,6 +400,7 @@ func TestDefaultsOfSchemaAndCodeAgree(t *testing.T) {
 		set(t, o, "spec.bootstrap", strings.ReplaceAll(empty, "{}", "{initdb: {}}"))
 		set(t, o, "spec.replication", empty)
 		set(t, o, "spec.failover", empty)
+		set(t, o, "spec.services", strings.ReplaceAll(empty, "{}", "{rw: {}, ro: {}}"))
 		stored, err := s.Create(o)
 		if err != nil {
 			t.Fatal(err)
@@ -431,6 +439,9 @@ func everyAcceptedFieldDecodes(t *testing.T, s *apischema.Schema, minimal func(t
 		for _, value := range candidates(field) {
 			o := minimal(t)
 			putAt(o, path, value, s.Structural())
+			if slices.Contains(path, any("loadBalancerSourceRanges")) { // needs another beside it
+				putAt(o, append(slices.Clone(path[:3]), "type"), "LoadBalancer", s.Structural())
+			}
 			stored, err := s.Create(o)
 			if err != nil {
 				continue
@@ -642,7 +653,7 @@ func filled(s *schema.Structural) any {
 // a schema of that type lets through.
 func candidates(s *schema.Structural) []any {
 	values := []any{
-		filled(s), "10s", nil, map[string]any{}, []any{}, "", "a", "1Gi", "17", "1e3", "1E", "1e1.5", "1.5e3", ".5", "+1", "1e40", "9223372036854775808", "true", "yes", "Retain", "app",
+		filled(s), "10s", nil, map[string]any{}, []any{}, "", "a", "1Gi", "17", "1e3", "1E", "1e1.5", "1.5e3", ".5", "+1", "1e40", "9223372036854775808", "true", "yes", "Retain", "app", "192.0.2.0/24",
 		true, false, int64(0), int64(1), int64(17), int64(-1), int64(1) << 31, int64(1) << 33, int64(1<<63 - 1), 1.0, 17.0, 1.5, 1e30, -1e30,
 		"aaa", "0 3 * * *", "30d", "https://minio.example.com:9000", "2026-11-27T12:00:00Z", "0/3000148", "50Mi", "full",
 		filledByName["store"], map[string]any{"bucket": "aaa"}, map[string]any{"claim": "a"}, map[string]any{"backup": "a"}, map[string]any{"name": "a"},

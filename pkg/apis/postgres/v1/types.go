@@ -96,6 +96,10 @@ type PostgresClusterSpec struct {
 	// +optional
 	Backup *BackupSpec `json:"backup,omitempty"`
 
+	// How clients reach the cluster. Default: from within the Kubernetes cluster.
+	// +optional
+	Services ServicesSpec `json:"services,omitzero"`
+
 	// Template for what the operator does not own in the pods it makes.
 	// +optional
 	Pod PodSpec `json:"pod,omitzero"`

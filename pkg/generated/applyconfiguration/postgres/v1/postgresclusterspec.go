@@ -29,6 +29,8 @@ type PostgresClusterSpecApplyConfiguration struct {
 	// Where backups go, when they are taken and how long they stay. Default: there are
 	// none, and no WAL is kept for them.
 	Backup *BackupSpecApplyConfiguration `json:"backup,omitempty"`
+	// How clients reach the cluster. Default: from within the Kubernetes cluster.
+	Services *ServicesSpecApplyConfiguration `json:"services,omitempty"`
 	// Template for what the operator does not own in the pods it makes.
 	Pod *PodSpecApplyConfiguration `json:"pod,omitempty"`
 	// While true, the operator watches and reports, and changes nothing: edits and
@@ -104,6 +106,14 @@ func (b *PostgresClusterSpecApplyConfiguration) WithBootstrap(value *BootstrapSp
 // If called multiple times, the Backup field is set to the value of the last call.
 func (b *PostgresClusterSpecApplyConfiguration) WithBackup(value *BackupSpecApplyConfiguration) *PostgresClusterSpecApplyConfiguration {
 	b.Backup = value
+	return b
+}
+
+// WithServices sets the Services field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Services field is set to the value of the last call.
+func (b *PostgresClusterSpecApplyConfiguration) WithServices(value *ServicesSpecApplyConfiguration) *PostgresClusterSpecApplyConfiguration {
+	b.Services = value
 	return b
 }
 
