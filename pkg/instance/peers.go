@@ -45,11 +45,10 @@ func (p *peers) peer(ctx context.Context, instance string) (instanceapi.Peer, er
 	})
 }
 
-func (p *peers) switchWAL(ctx context.Context, instance string, request instanceapi.SwitchWAL) error {
-	_, err := askPeer(ctx, p, instance, func(ctx context.Context, c *instanceapi.Client, address string) (struct{}, error) {
-		return struct{}{}, c.SwitchWAL(ctx, address, request)
+func (p *peers) switchWAL(ctx context.Context, instance string, request instanceapi.SwitchWAL) (instanceapi.Switched, error) {
+	return askPeer(ctx, p, instance, func(ctx context.Context, c *instanceapi.Client, address string) (instanceapi.Switched, error) {
+		return c.SwitchWAL(ctx, address, request)
 	})
-	return err
 }
 
 // impatience is how long an address has before the next one is tried as well:

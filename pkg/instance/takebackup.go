@@ -189,6 +189,11 @@ func (a *Agent) takeBase(ctx context.Context, asked instanceapi.TakeBackup, to i
 	}
 	defer sql.Close()
 	o.SQL = sql
+	if running.Role == instanceapi.RoleReplica {
+		if err := a.awaitRestartpoint(ctx, sql); err != nil {
+			return backup.Record{}, err
+		}
+	}
 	record, err := d.repository.TakeBase(ctx, a.programs, o)
 	if err != nil && ctx.Err() == nil {
 		// A server that ends is seen a moment later than what comes of it.

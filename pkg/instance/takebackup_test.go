@@ -154,6 +154,27 @@ func TestBackupOfAReplica(t *testing.T) {
 	}
 }
 
+// A replica of an idle primary is backed up right after it was cloned, and again at
+// once: it awaits no segment that it got with its clone, and begins after the backup
+// before has ended.
+func TestD16BackupsOfAnIdleReplica(t *testing.T) {
+	t.Parallel()
+	w := newWorldFor(t, 17)
+	w.conf["summarize_wal"] = "on"
+	w.apply(func() {
+		w.config.Members = []string{"shop-1", "shop-2"}
+		w.config.Backups = &instanceapi.Backups{Store: w.onVolume("shop")}
+	})
+	w.start("shop-1", "127.0.63.1").waitFor("ready", isReady)
+	replica := w.start("shop-2", "127.0.63.2")
+	replica.waitFor("streams", isStreaming)
+	full := replica.takeWell(backup.Full, "")
+	second := replica.takeWell(backup.Incremental, full.ID)
+	if third := replica.takeWell(backup.Incremental, second.ID); third.Parent != second.ID {
+		t.Errorf("the third is %+v", third)
+	}
+}
+
 // serverBacksUp says whether a server is in backup mode.
 func (p *testPod) serverBacksUp() string {
 	return p.query("SELECT string_agg(phase, ' ') FROM pg_stat_progress_basebackup")

@@ -27,11 +27,13 @@ const (
 	SwitchWALPath = "/v1/switch-wal"
 )
 
-// SwitchWAL asks a primary to end the segment that it writes.
+// SwitchWAL asks a primary to end the segment that it writes, or for a checkpoint.
 type SwitchWAL struct {
 	// Beyond is a position: a primary that has ended its segment does nothing; 0: it
 	// ends the segment in any case.
 	Beyond postgres.LSN `json:"beyond,omitempty"`
+	// Checkpoint asks it to begin a checkpoint instead.
+	Checkpoint bool `json:"checkpoint,omitempty"`
 }
 
 // Switched is its answer.
@@ -84,8 +86,9 @@ func (c *Client) Promise(ctx context.Context, address string, request election.P
 
 // SwitchWAL asks the agent at address, which must be the primary's, to end the
 // segment that its server writes.
-func (c *Client) SwitchWAL(ctx context.Context, address string, request SwitchWAL) error {
-	return c.ask(ctx, http.MethodPost, address, SwitchWALPath, request, &Switched{})
+func (c *Client) SwitchWAL(ctx context.Context, address string, request SwitchWAL) (Switched, error) {
+	var answer Switched
+	return answer, c.ask(ctx, http.MethodPost, address, SwitchWALPath, request, &answer)
 }
 
 // ask sends a request, with question as JSON unless it is nil, and reads the
