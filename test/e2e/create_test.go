@@ -15,7 +15,9 @@ import (
 func TestCreateThreeFromExample(t *testing.T) {
 	t.Parallel()
 	f := framework.New(t)
-	f.Kubectl("apply", "-f", "../../example")
+	for _, name := range []string{"postgrescluster", "synchronous", "wal-volume", "load-balancer"} {
+		f.Kubectl("apply", "-f", "../../example/"+name+".yaml")
+	}
 	c := f.Cluster("shop")
 	c.AwaitReady()
 
@@ -47,6 +49,7 @@ func TestCreateThreeFromExample(t *testing.T) {
 	synchronous := f.Cluster("ledger")
 	synchronous.AwaitReady()
 	synchronous.SQL(framework.RW, "create table entries as select 1 as n")
+	f.Cluster("outside").AwaitReady()
 	apart := f.Cluster("journal")
 	apart.AwaitReady()
 	apart.SQL(framework.RW, "create table entries as select 1 as n")
