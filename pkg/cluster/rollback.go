@@ -21,8 +21,8 @@ import (
 //
 //	Pending    it waits; the message says for what. Nothing was touched.
 //	Stopping   the instances stop as they do for spec.instances: 0. When no pod is
-//	           left the Lease is emptied, which speaks of their data, and then the volumes
-//	           are set aside.
+//	           left the rw EndpointSlice and the Lease are emptied, which speak of their
+//	           reign, and then the volumes are set aside.
 //	Restoring  one new instance makes its database of the backup, and claims the Lease.
 //	           Clients are let in: from here on there is no way back.
 //	Completed  the volumes are kept; the other instances are made as when scaling up.
@@ -315,6 +315,11 @@ func rollBack(o Observation, p *Plan) {
 			return
 		}
 		p.wait("PostgresRestore %s: the volumes are set aside before %s is made", r.name, r.instance)
+		// What tells of a reign goes first: those of the restored data begin anew.
+		if slice := specs.EmptyEndpointSlice(o.EndpointSlice); slice != nil {
+			p.update(slice)
+			return
+		}
 		if o.isLed() {
 			p.update(specs.EmptyLease(o.Lease))
 			return

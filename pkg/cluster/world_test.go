@@ -715,8 +715,15 @@ func (w *world) serveInSlice(pod *corev1.Pod) {
 	if !exists || len(live.Endpoints) == 1 && live.Endpoints[0].TargetRef.UID == pod.UID {
 		return
 	}
+	record, _ := Observation{Lease: w.lease()}.record()
+	if term, err := strconv.ParseUint(live.Annotations[instanceapi.SliceTermAnnotation], 10, 64); err == nil && term > record.Term {
+		return
+	}
 	serving := []discoveryv1.Endpoint{{Addresses: []string{pod.Status.PodIP}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: pod.Name, UID: pod.UID}}}
-	change(w, "shop-rw", func(s *discoveryv1.EndpointSlice) { s.Endpoints = serving })
+	change(w, "shop-rw", func(s *discoveryv1.EndpointSlice) {
+		s.Endpoints = serving
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, instanceapi.SliceTermAnnotation, fmt.Sprint(record.Term))
+	})
 }
 
 // successor is the pod to which the primary hands over; nil if it keeps the Lease.

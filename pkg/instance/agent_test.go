@@ -65,7 +65,7 @@ func TestFirstInstanceMakesTheDatabase(t *testing.T) {
 	if !record.Equal(want) || *lease.Spec.HolderIdentity != "shop-1/"+p.options.PodUID {
 		t.Errorf("record %v of %s, want %v", record, *lease.Spec.HolderIdentity, want)
 	}
-	if len(slice.Endpoints) != 1 || slice.Endpoints[0].Addresses[0] != "127.0.0.11" || slice.Annotations[termAnnotation] != "1" {
+	if len(slice.Endpoints) != 1 || slice.Endpoints[0].Addresses[0] != "127.0.0.11" || slice.Annotations[instanceapi.SliceTermAnnotation] != "1" {
 		t.Errorf("slice: %+v", slice)
 	}
 	if state.Role != instanceapi.RolePrimary || !state.HasData || state.DataID == "" || state.Phase != instanceapi.PhaseRunning ||

@@ -11,17 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-)
 
-// Annotations of the rw EndpointSlice: whose address it has.
-const (
-	termAnnotation   = "pgop.dev/term"
-	podUIDAnnotation = "pgop.dev/pod-uid"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 )
 
 // sliceTerm is the term in which slice was written; 0: never.
 func sliceTerm(slice *discoveryv1.EndpointSlice) uint64 {
-	term, err := strconv.ParseUint(slice.Annotations[termAnnotation], 10, 64)
+	term, err := strconv.ParseUint(slice.Annotations[instanceapi.SliceTermAnnotation], 10, 64)
 	if err != nil {
 		return 0 // nobody's, so everybody may write it
 	}
@@ -45,8 +41,8 @@ func servingSlice(slice *discoveryv1.EndpointSlice, o Options, term uint64) *dis
 			Name: ptr.To("postgres"), Port: ptr.To(int32(o.Port)), Protocol: ptr.To(corev1.ProtocolTCP),
 		}}
 	}
-	metav1.SetMetaDataAnnotation(&slice.ObjectMeta, termAnnotation, strconv.FormatUint(term, 10))
-	metav1.SetMetaDataAnnotation(&slice.ObjectMeta, podUIDAnnotation, o.PodUID)
+	metav1.SetMetaDataAnnotation(&slice.ObjectMeta, instanceapi.SliceTermAnnotation, strconv.FormatUint(term, 10))
+	metav1.SetMetaDataAnnotation(&slice.ObjectMeta, instanceapi.SlicePodAnnotation, o.PodUID)
 	return slice
 }
 
@@ -81,7 +77,7 @@ func (a *Agent) servesInSlice(term uint64) bool {
 // leaveSlice takes this instance's address out of the rw EndpointSlice.
 func (a *Agent) leaveSlice(ctx context.Context) error {
 	slice := a.view.knownSlice()
-	if slice == nil || slice.Annotations[podUIDAnnotation] != a.options.PodUID || len(slice.Endpoints) == 0 {
+	if slice == nil || slice.Annotations[instanceapi.SlicePodAnnotation] != a.options.PodUID || len(slice.Endpoints) == 0 {
 		return nil // somebody else's, or empty
 	}
 	empty := slice.DeepCopy()

@@ -5,6 +5,8 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 )
 
 func TestServingSliceKeepsWhatIsTheOperators(t *testing.T) {
@@ -17,7 +19,7 @@ func TestServingSliceKeepsWhatIsTheOperators(t *testing.T) {
 		got.Endpoints[0].TargetRef.Name != "shop-1" || *got.Ports[0].Port != 6432 || got.Labels["kubernetes.io/service-name"] != "shop-rw" {
 		t.Errorf("slice: %+v", got)
 	}
-	if sliceTerm(got) != 4 || got.Annotations[podUIDAnnotation] != "u" || len(slice.Endpoints) != 0 {
+	if sliceTerm(got) != 4 || got.Annotations[instanceapi.SlicePodAnnotation] != "u" || len(slice.Endpoints) != 0 {
 		t.Errorf("annotations %v; the original was changed: %v", got.Annotations, slice.Endpoints)
 	}
 	if got := servingSlice(&discoveryv1.EndpointSlice{}, o, 1); *got.Ports[0].Name != "postgres" || *got.Ports[0].Port != 5432 {
@@ -31,7 +33,7 @@ func TestNobodyReplacesAHigherTerm(t *testing.T) {
 		t.Error("there is something to write before the operator has created it")
 	}
 	slice := &discoveryv1.EndpointSlice{}
-	slice.Annotations = map[string]string{termAnnotation: "4"}
+	slice.Annotations = map[string]string{instanceapi.SliceTermAnnotation: "4"}
 	a.view.SawSlice(slice)
 	if a.sliceIsWrong(3) {
 		t.Error("a lower term has something to write")

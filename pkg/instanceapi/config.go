@@ -18,6 +18,13 @@ const (
 	HBAKey = "pg_hba.conf"
 )
 
+// Annotations of the rw EndpointSlice, which a primary's agent writes: the term of the
+// reign, and the UID of the pod, whose address it has.
+const (
+	SliceTermAnnotation = "pgop.dev/term"
+	SlicePodAnnotation  = "pgop.dev/pod-uid"
+)
+
 // Config is what every agent of a cluster needs to know and the pod's own
 // flags don't say.
 type Config struct {

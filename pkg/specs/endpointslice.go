@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 )
 
 // RWEndpointSlice is the slice of the rw Service, without endpoints: whoever
@@ -32,6 +33,19 @@ func addressType(rw *corev1.Service) discoveryv1.AddressType {
 		return discoveryv1.AddressTypeIPv6
 	}
 	return discoveryv1.AddressTypeIPv4
+}
+
+// EmptyEndpointSlice returns live without endpoints and term, so that a reign of any
+// term may write it, or nil if it is so. It goes with EmptyLease.
+func EmptyEndpointSlice(live *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	if live == nil || live.Annotations[instanceapi.SliceTermAnnotation] == "" && len(live.Endpoints) == 0 {
+		return nil
+	}
+	empty := live.DeepCopy()
+	empty.Endpoints = []discoveryv1.Endpoint{}
+	delete(empty.Annotations, instanceapi.SliceTermAnnotation)
+	delete(empty.Annotations, instanceapi.SlicePodAnnotation)
+	return empty
 }
 
 // RepairEndpointSlice returns live with the labels that lead the Service to it

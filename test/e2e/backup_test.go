@@ -85,7 +85,7 @@ func TestD11D13D16FromTheFirstBackupToTheBucketAlone(t *testing.T) {
 
 	// D-08: nobody has committed anything by then.
 	late := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	never := f.Create("never", framework.Restore(v1.RestoreSource{Backup: "second", Target: v1.RestoreTarget{Time: late}}))
+	never := f.Create("never", framework.Restore(v1.RestoreSource{Backup: "first", Target: v1.RestoreTarget{Time: late}}))
 	message = never.AwaitCondition(v1.ConditionPrimaryAvailable, metav1.ConditionFalse, "the archive ends before target", "can be reached")
 	t.Logf("a target that is too late: %s", message)
 	never.Delete()
