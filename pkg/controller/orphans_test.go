@@ -32,7 +32,8 @@ func orphansOf(t *testing.T, backups ...*v1.PostgresBackup) (orphans, *postgresf
 			t.Fatal(err)
 		}
 	}
-	return orphans{backups: cluster.NewBackups(indexer), client: client.PgopV1()}, client
+	restores := cluster.NewRestores(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cluster.RestoreIndexers()))
+	return orphans{backups: cluster.NewBackups(indexer), restores: restores, client: client.PgopV1()}, client
 }
 
 // D-03: no backup is without a word about what it waits for, and none runs for ever.
@@ -85,6 +86,34 @@ func TestOrphansThatCantBeWrittenAreAnError(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
+		}
+	}
+}
+
+// A restore in place whose cluster is not there waits for it, or has ended with it.
+func TestRestoresOfNoClusterSayWhatTheyWaitFor(t *testing.T) {
+	for name, c := range map[string]struct{ before, want v1.PostgresRestoreStatus }{
+		"new": {v1.PostgresRestoreStatus{}, v1.PostgresRestoreStatus{Phase: v1.RestorePending, Message: "there is no PostgresCluster shop in this namespace"}},
+		"under way": {v1.PostgresRestoreStatus{Phase: v1.RestoreRestoring, KeptVolumes: []string{"shop-1"}},
+			v1.PostgresRestoreStatus{Phase: v1.RestoreFailed, KeptVolumes: []string{"shop-1"}, Message: "PostgresCluster shop was deleted meanwhile"}},
+		"completed": {v1.PostgresRestoreStatus{Phase: v1.RestoreCompleted}, v1.PostgresRestoreStatus{Phase: v1.RestoreCompleted}},
+	} {
+		r, client := orphansOf(t)
+		indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cluster.RestoreIndexers())
+		restore := &v1.PostgresRestore{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "undo"}, Spec: v1.PostgresRestoreSpec{Cluster: "shop"}, Status: c.before}
+		if err := errors.Join(indexer.Add(restore), client.Tracker().Add(restore)); err != nil {
+			t.Fatal(err)
+		}
+		r.restores = cluster.NewRestores(indexer)
+		if err := r.report(context.Background(), cache.NewObjectName("db", "shop")); err != nil {
+			t.Fatal(err)
+		}
+		live, err := client.PgopV1().PostgresRestores("db").Get(context.Background(), "undo", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.want, live.Status); diff != "" {
+			t.Errorf("%s: %s", name, diff)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func wantColumns(t *testing.T, f *framework.Framework, primary string) {
 		t.Fatalf("kubectl get pg prints %q", lines)
 	}
 	header, row := strings.Fields(lines[0]), strings.Fields(lines[1])
-	if want := []string{"NAME", "VERSION", "INSTANCES", "READY", "PRIMARY", "STATUS", "AGE"}; !slices.Equal(header, want) {
+	if want := []string{"NAME", "VERSION", "INSTANCES", "READY", "PRIMARY", "STATUS", "BACKUP", "AGE"}; !slices.Equal(header, want) {
 		t.Errorf("columns are %v instead of %v", header, want)
 	}
 	if !strings.HasPrefix(row[1], "17.") {
