@@ -134,6 +134,10 @@ type State struct {
 	// use, by CredentialsHash; empty while one of them is behind.
 	Credentials string `json:"credentials,omitempty"`
 
+	// Declared is how far the primary is with the roles and databases of its
+	// configuration; nil: the agent is of a version that knows nothing of them.
+	Declared *DeclaredState `json:"declared,omitempty"`
+
 	// VolumeSize and VolumeFree are the data volume's, in bytes.
 	VolumeSize uint64 `json:"volumeSize,omitempty"`
 	VolumeFree uint64 `json:"volumeFree,omitempty"`

@@ -18,16 +18,26 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 	// Group=pgop.dev, Version=v1
 	case v1.SchemeGroupVersion.WithKind("BootstrapSpec"):
 		return &postgresv1.BootstrapSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("DatabaseGrant"):
+		return &postgresv1.DatabaseGrantApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("DatabaseSpec"):
+		return &postgresv1.DatabaseSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("DatabaseStatus"):
+		return &postgresv1.DatabaseStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("EnvSource"):
 		return &postgresv1.EnvSourceApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("EnvVar"):
 		return &postgresv1.EnvVarApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("ExtensionSpec"):
+		return &postgresv1.ExtensionSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("FailoverSpec"):
 		return &postgresv1.FailoverSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("InitdbSpec"):
 		return &postgresv1.InitdbSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("MemberStatus"):
 		return &postgresv1.MemberStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("PasswordSecret"):
+		return &postgresv1.PasswordSecretApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("PodSpec"):
 		return &postgresv1.PodSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("PostgresCluster"):
@@ -42,6 +52,14 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.ReplicationSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ResourceRequirements"):
 		return &postgresv1.ResourceRequirementsApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RoleSpec"):
+		return &postgresv1.RoleSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RoleStatus"):
+		return &postgresv1.RoleStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("SchemaGrant"):
+		return &postgresv1.SchemaGrantApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("SchemaSpec"):
+		return &postgresv1.SchemaSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("Sidecar"):
 		return &postgresv1.SidecarApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("SidecarExec"):

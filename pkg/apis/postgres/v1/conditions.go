@@ -62,6 +62,9 @@ const (
 	ConditionProgressing = "Progressing"
 	// ConditionUpToDate is True when every instance runs what the spec asks for.
 	ConditionUpToDate = "UpToDate"
+	// ConditionDatabasesReady is True when the roles and databases of the spec are in
+	// the server as declared, or none are.
+	ConditionDatabasesReady = "DatabasesReady"
 	// ConditionSpecAccepted is False when the spec asks for something that the
 	// operator refuses; the message names the field and the way out.
 	ConditionSpecAccepted = "SpecAccepted"
@@ -127,6 +130,11 @@ const (
 	ReasonNodeLost             = "NodeLost"
 	ReasonClusterCreated       = "ClusterCreated"
 	ReasonSchemaOutdated       = "SchemaOutdated"
+	ReasonNothingDeclared      = "NothingDeclared"
+	ReasonAsDeclared           = "AsDeclared"
+	ReasonApplyingDeclared     = "ApplyingDeclared"
+	ReasonDeclaredRefused      = "DeclaredRefused"
+	ReasonAgentOutdated        = "AgentOutdated"
 	ReasonAuthorityMade        = "AuthorityMade"
 	ReasonAuthorityRepaired    = "AuthorityRepaired"
 	ReasonAuthorityTrusted     = "AuthorityTrusted"

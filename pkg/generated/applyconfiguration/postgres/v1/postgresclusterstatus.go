@@ -47,6 +47,10 @@ type PostgresClusterStatusApplyConfiguration struct {
 	// The volumes of the instances, sorted by the instance's number, data before
 	// WAL.
 	Volumes []VolumeStatusApplyConfiguration `json:"volumes,omitempty"`
+	// The roles of the spec, in its order.
+	Roles []RoleStatusApplyConfiguration `json:"roles,omitempty"`
+	// The databases of the spec, in its order.
+	Databases []DatabaseStatusApplyConfiguration `json:"databases,omitempty"`
 }
 
 // PostgresClusterStatusApplyConfiguration constructs a declarative configuration of the PostgresClusterStatus type for use with
@@ -178,6 +182,32 @@ func (b *PostgresClusterStatusApplyConfiguration) WithVolumes(values ...*VolumeS
 			panic("nil value passed to WithVolumes")
 		}
 		b.Volumes = append(b.Volumes, *values[i])
+	}
+	return b
+}
+
+// WithRoles adds the given value to the Roles field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Roles field.
+func (b *PostgresClusterStatusApplyConfiguration) WithRoles(values ...*RoleStatusApplyConfiguration) *PostgresClusterStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithRoles")
+		}
+		b.Roles = append(b.Roles, *values[i])
+	}
+	return b
+}
+
+// WithDatabases adds the given value to the Databases field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Databases field.
+func (b *PostgresClusterStatusApplyConfiguration) WithDatabases(values ...*DatabaseStatusApplyConfiguration) *PostgresClusterStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithDatabases")
+		}
+		b.Databases = append(b.Databases, *values[i])
 	}
 	return b
 }
