@@ -19,11 +19,11 @@ func InstanceServiceAccount(c *v1.PostgresCluster) *corev1.ServiceAccount {
 }
 
 // InstanceRole lets the agents touch their cluster's Lease, ConfigMap and rw
-// slice, by name, and nothing else.
+// slice, and read the passwords of the spec's roles, by name, and nothing else.
 func InstanceRole(c *v1.PostgresCluster) *rbacv1.Role {
 	return &rbacv1.Role{
 		ObjectMeta: objectMeta(c, ServiceAccount(c.Name)),
-		Rules: []rbacv1.PolicyRule{
+		Rules: append([]rbacv1.PolicyRule{
 			{
 				APIGroups:     []string{""},
 				Resources:     []string{"configmaps"},
@@ -42,7 +42,7 @@ func InstanceRole(c *v1.PostgresCluster) *rbacv1.Role {
 				ResourceNames: []string{EndpointSlice(c.Name)},
 				Verbs:         []string{"get", "list", "watch", "update"},
 			},
-		},
+		}, passwordRules(c)...),
 	}
 }
 

@@ -35,16 +35,17 @@ func NewAppSecret(c *v1.PostgresCluster, password string, ca []byte) *corev1.Sec
 	secret := &corev1.Secret{
 		ObjectMeta: objectMeta(c, AppSecret(c.Name)),
 		Type:       corev1.SecretTypeOpaque,
-		Data:       appLogin(c, initdb.Owner, password, ca),
+		Data:       login(c, initdb.Owner, initdb.Database, password, ca),
 	}
 	return secret
 }
 
-func appLogin(c *v1.PostgresCluster, user, password string, ca []byte) map[string][]byte {
+// login is a login in every form that programs read.
+func login(c *v1.PostgresCluster, user, database, password string, ca []byte) map[string][]byte {
 	info := postgres.ConnInfo{
 		Host:     fmt.Sprintf("%s.%s.svc", RWService(c.Name), c.Namespace),
 		Port:     PostgresPort,
-		DBName:   c.Spec.Bootstrap.Initdb.Database,
+		DBName:   database,
 		User:     user,
 		Password: password,
 		Options:  map[string]string{"sslmode": "require"},
