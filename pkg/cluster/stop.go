@@ -103,6 +103,7 @@ func stoppedConditions(o Observation, p Plan, failures []Failure) []metav1.Condi
 		no(v1.ConditionReplicating, reason, text),
 		no(v1.ConditionFailoverReady, reason, text),
 		upToDateStopped(o, p, failures),
+		databasesReady(o, p),
 		no(v1.ConditionReady, reason, limit(text)),
 		stopProgress(o, p, failures),
 	}
