@@ -49,6 +49,7 @@ type Agent struct {
 	peers       *peers
 	replication *replication
 	prober      *prober
+	declarer    *declarer
 	status      *status
 	observer    *observer
 	credentials *credentials
@@ -146,6 +147,7 @@ func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*A
 	a.elector = &elector{kube: kube, view: a.view, peers: a.peers, inbox: a.inbox, log: log, since: a.started,
 		state: election.State{Me: o.holder(), Address: o.PodIP}}
 	a.prober = &prober{agent: a}
+	a.declarer = newDeclarer(a)
 	server, err := pgrun.Open(o.RunDir, o.Port, "postgres")
 	if err != nil {
 		return nil, fmt.Errorf("start agent: %w", err)
@@ -183,6 +185,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() { a.observeForever(beside) })
 	group.Go(func() { a.replication.run(beside) })
 	group.Go(func() { a.prober.run(beside) })
+	group.Go(func() { a.declarer.run(beside) })
 	a.loop(ctx, beside)
 	return a.shutDown(beside)
 }

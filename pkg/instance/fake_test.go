@@ -2,6 +2,7 @@ package instance
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -22,6 +23,9 @@ type fakeKubernetes struct {
 	lease     *coordinationv1.Lease
 	slice     *discoveryv1.EndpointSlice
 	watchers  map[Watcher]bool
+	// secrets are those of roles.
+	secrets        map[string]*corev1.Secret
+	secretWatchers map[*secretWatcher]bool
 	// down is what every request returns while the API is away.
 	down error
 	// leaseWrites counts updates of the Lease.
@@ -63,6 +67,73 @@ func (f *fakeKubernetes) set(change func(f *fakeKubernetes)) {
 		w.SawLease(f.lease)
 		w.SawSlice(f.slice)
 	}
+}
+
+// WatchSecret shows what lies in secrets.
+func (f *fakeKubernetes) WatchSecret(ctx context.Context, name string, own bool, saw func(*corev1.Secret)) {
+	watcher := &secretWatcher{name: name, own: own, saw: saw}
+	f.mu.Lock()
+	if f.secretWatchers == nil {
+		f.secretWatchers = map[*secretWatcher]bool{}
+	}
+	f.secretWatchers[watcher] = true
+	watcher.show(f.secrets[name])
+	f.mu.Unlock()
+	<-ctx.Done()
+	f.mu.Lock()
+	delete(f.secretWatchers, watcher)
+	f.mu.Unlock()
+}
+
+type secretWatcher struct {
+	name string
+	own  bool
+	saw  func(*corev1.Secret)
+}
+
+func (w *secretWatcher) show(secret *corev1.Secret) {
+	if secret != nil && w.own && secret.Labels["own"] == "" {
+		secret = nil
+	}
+	w.saw(secret)
+}
+
+// setSecret puts a Secret, or takes it away if there is no data. One that is own is
+// the operator's.
+func (f *fakeKubernetes) setSecret(name string, own bool, data map[string]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.secrets == nil {
+		f.secrets = map[string]*corev1.Secret{}
+	}
+	delete(f.secrets, name)
+	if data != nil {
+		secret := &corev1.Secret{Data: map[string][]byte{}}
+		if own {
+			secret.Labels = map[string]string{"own": "yes"}
+		}
+		for key, value := range data {
+			secret.Data[key] = []byte(value)
+		}
+		f.secrets[name] = secret
+	}
+	for w := range f.secretWatchers {
+		if w.name == name {
+			w.show(f.secrets[name])
+		}
+	}
+}
+
+// watchedSecrets are the names of those that somebody watches.
+func (f *fakeKubernetes) watchedSecrets() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for w := range f.secretWatchers {
+		names = append(names, w.name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 func (f *fakeKubernetes) stamp(object metav1.Object) {

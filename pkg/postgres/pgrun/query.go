@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -51,6 +52,13 @@ func OpenForScript(directory string, port int, database string) (*Server, error)
 		"lock_timeout", "statement_timeout", "synchronous_commit"} {
 		options[name] = settings[name]
 	}
+	return open(directory, port, database, options)
+}
+
+// OpenFor is like Open, with more settings than all of the agent's sessions have.
+func OpenFor(directory string, port int, database string, more map[string]string) (*Server, error) {
+	options := maps.Clone(settings)
+	maps.Copy(options, more)
 	return open(directory, port, database, options)
 }
 
