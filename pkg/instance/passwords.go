@@ -7,9 +7,11 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/lib/pq"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/postgres"
@@ -90,7 +92,12 @@ type watchedSecret struct {
 	stop   context.CancelFunc
 	seen   bool
 	secret *corev1.Secret
+	// goneSince is when the Secret was first seen to be missing; zero: it is there.
+	goneSince time.Time
 }
+
+// ownSecretPatience is how long the operator may take to make a Secret.
+const ownSecretPatience = 15 * time.Second
 
 // follow watches these Secrets and no others until ctx ends.
 func (s *passwordSource) follow(ctx context.Context, names map[passwordSecret]bool) {
@@ -116,38 +123,52 @@ func (s *passwordSource) follow(ctx context.Context, names map[passwordSecret]bo
 	}
 }
 
-// saw takes note of a version of a Secret. Of it only what is used is kept.
+// saw takes note of a version of a Secret. Of it only what is used is kept, and only
+// a change of that wakes anybody.
 func (s *passwordSource) saw(w *watchedSecret, secret *corev1.Secret) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.wake()
-	w.seen, w.secret = true, nil
-	if secret != nil {
-		w.secret = &corev1.Secret{Data: map[string][]byte{}}
-		for _, key := range []string{instanceapi.UsernameKey, instanceapi.PasswordKey} {
-			if value, found := secret.Data[key]; found {
-				w.secret.Data[key] = value
-			}
-		}
+	used := onlyWhatIsUsed(secret)
+	if w.seen && equality.Semantic.DeepEqual(w.secret, used) {
+		return
+	}
+	w.seen, w.secret, w.goneSince = true, used, time.Time{}
+	if used == nil {
+		w.goneSince = time.Now()
 	}
 	s.changes++
+	s.wake()
 }
 
-// version changes with each Secret that is seen, and allSeen says whether each was
-// seen once.
+func onlyWhatIsUsed(secret *corev1.Secret) *corev1.Secret {
+	if secret == nil {
+		return nil
+	}
+	used := &corev1.Secret{Data: map[string][]byte{}}
+	for _, key := range []string{instanceapi.UsernameKey, instanceapi.PasswordKey} {
+		if value, found := secret.Data[key]; found {
+			used.Data[key] = value
+		}
+	}
+	return used
+}
+
+// version changes with each Secret that is seen. AllSeen says whether each was seen,
+// and each that the operator makes is there.
 func (s *passwordSource) version() (changes int, allSeen bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, w := range s.watched {
-		if !w.seen {
+	for name, w := range s.watched {
+		if !w.seen || name.own && w.secret == nil {
 			return s.changes, false
 		}
 	}
 	return s.changes, true
 }
 
-// of is the password of a role; false if it has none from here.
-func (s *passwordSource) of(r instanceapi.DeclaredRole) (rolePassword, bool, error) {
+// of is the password of a role; false if it has none from here, or none for the
+// moment: a Secret that the operator makes may have been deleted.
+func (s *passwordSource) of(r instanceapi.DeclaredRole, now time.Time) (rolePassword, bool, error) {
 	if r.Secret == "" {
 		return rolePassword{}, false, nil
 	}
@@ -156,6 +177,12 @@ func (s *passwordSource) of(r instanceapi.DeclaredRole) (rolePassword, bool, err
 	w := s.watched[passwordSecret{r.Secret, r.OwnSecret}]
 	if w == nil || !w.seen {
 		return rolePassword{}, true, errors.New("the API server has not let Secret " + r.Secret + " be read yet")
+	}
+	if r.OwnSecret && w.secret == nil {
+		if now.Sub(w.goneSince) < ownSecretPatience {
+			return rolePassword{}, false, nil
+		}
+		return rolePassword{}, true, errors.New("Secret " + r.Secret + " is not there; the operator makes it, unless another of the name is in the way")
 	}
 	password, err := passwordIn(w.secret, r.Secret, r.Name)
 	return password, true, err

@@ -116,22 +116,27 @@ func (d *declarer) look(ctx context.Context, now time.Time) {
 		d.done.failures = 0
 	}
 	result := instanceapi.DeclaredState{Hash: hash}
+	looked := true
 	if !declared.IsEmpty() {
 		ctx, cancel := context.WithTimeout(ctx, declaredLongest)
 		defer cancel()
 		w := &declaredWork{declarer: d, declared: declared, problems: map[declaredEntry]string{}}
-		w.run(ctx)
+		looked = w.run(ctx)
 		result = w.state(hash)
 		if d.agent.runningAs().server != running.server {
 			return // what was said of a server that is gone is of no interest
 		}
 	}
+	// One that could not be looked at is as it was, as when all connections are taken.
+	tell := looked || d.done.hash != hash || d.done.server != running.server
 	failures := 0
 	if hasProblem(result) {
 		failures = d.done.failures + 1
 	}
 	d.done = declaredDone{server: running.server, hash: hash, secrets: secrets, at: time.Now(), failures: failures}
-	d.agent.status.update(func(s *instanceapi.State) { s.Declared = &result })
+	if tell {
+		d.agent.status.update(func(s *instanceapi.State) { s.Declared = &result })
+	}
 }
 
 // forget is for an instance that is no primary, or not yet.
@@ -189,8 +194,9 @@ type declaredWork struct {
 	problems map[declaredEntry]string
 }
 
-// run brings the server to what is declared, as far as it lets.
-func (w *declaredWork) run(ctx context.Context) {
+// run brings the server to what is declared, as far as it lets. It returns false if
+// the server could not even be looked at; then every entry has that as its problem.
+func (w *declaredWork) run(ctx context.Context) bool {
 	server, err := w.open("postgres")
 	if err == nil {
 		defer server.Close()
@@ -199,6 +205,7 @@ func (w *declaredWork) run(ctx context.Context) {
 	if err != nil {
 		w.failAll(err)
 	}
+	return err == nil
 }
 
 func (w *declaredWork) runOn(ctx context.Context, server *pgrun.Server) error {
@@ -223,7 +230,7 @@ func (w *declaredWork) passwordClauses(found foundServer) map[string]string {
 		if role.NoPassword && now != "" {
 			clauses[role.Name] = "PASSWORD NULL"
 		}
-		password, managed, err := w.passwords.of(role)
+		password, managed, err := w.passwords.of(role, time.Now())
 		if managed && err == nil {
 			clauses[role.Name], err = password.clause(now)
 		}

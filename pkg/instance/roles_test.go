@@ -336,13 +336,14 @@ func TestE04PasswordsOfTheUsersOwn(t *testing.T) {
 	must(t, err)
 	w.kube.setSecret("plain", false, map[string]string{"password": appPassword})
 	w.kube.setSecret("verifier", false, map[string]string{"username": "hashed", "password": verifier})
+	w.conf["shared_preload_libraries"] = "pg_stat_statements"
 	w.declares([]instanceapi.DeclaredRole{plain("typed", withSecret("plain")), plain("hashed", withSecret("verifier")), plain("late", withSecret("missing")),
-		plain("robbed", withSecret("plain"), func(r *instanceapi.DeclaredRole) { r.OwnSecret = true })})
+		plain("robbed", withSecret("plain"), func(r *instanceapi.DeclaredRole) { r.OwnSecret = true })},
+		instanceapi.DeclaredDatabase{Name: "app", Owner: "app", Extensions: []instanceapi.DeclaredExtension{{Name: "pg_stat_statements"}}})
 	p := w.startQuick("shop-1", "127.0.0.11")
 	got := p.problems("at first")
 	want := map[string]string{
-		"role late":   "Secret missing does not exist; create it with the key password",
-		"role robbed": "Secret plain does not exist; create it with the key password", // it is not the operator's
+		"role late": "Secret missing does not exist; create it with the key password",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems: %s", diff)
@@ -352,6 +353,9 @@ func TestE04PasswordsOfTheUsersOwn(t *testing.T) {
 			t.Errorf("first login of %s: %s", user, got)
 		}
 	}
+	if got := p.query("SELECT rolpassword IS NULL FROM pg_authid WHERE rolname = 'robbed'"); got != "true" {
+		t.Errorf("a Secret that is not the operator's was taken for one")
+	}
 	if got := p.query("SELECT rolpassword FROM pg_authid WHERE rolname = 'hashed'"); got != verifier {
 		t.Errorf("the verifier is not as it was given")
 	}
@@ -360,6 +364,15 @@ func TestE04PasswordsOfTheUsersOwn(t *testing.T) {
 	}
 
 	w.kube.setSecret("missing", false, map[string]string{"username": "late", "password": "here"})
+	p.wantProblem("role robbed", "Secret plain is not there; the operator makes it, unless another of the name is in the way")
+	statements, err := p.open(t, "app")
+	must(t, err)
+	defer statements.Close()
+	var known, hold int
+	must(t, statements.Row(t.Context(), "SELECT count(*), count(*) FILTER (WHERE query LIKE '%SCRAM-SHA%') FROM public.pg_stat_statements", &known, &hold))
+	if known == 0 || hold > 0 {
+		t.Errorf("of %d statements in pg_stat_statements, %d hold a verifier", known, hold)
+	}
 	w.eventually("the Secret that came late", func() bool { return p.login("late", "here", "app") == "late in app" }, func() string { return p.login("late", "here", "app") })
 
 	for _, c := range []struct {
@@ -427,6 +440,39 @@ func TestRolesAreThePrimarysBusiness(t *testing.T) {
 	replica.wantAsDeclared("the new primary")
 	w.kube.setSecret("s", false, map[string]string{"password": "second"})
 	w.eventually("a password on the new primary", func() bool { return replica.login("r", "second", "app") == "r in app" }, func() string { return replica.login("r", "second", "app") })
+}
+
+// E-05: while no connection is left, what is known of roles goes on being told.
+func TestE05NoConnectionIsLeftForRoles(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.conf["max_connections"], w.conf["superuser_reserved_connections"] = "10", "0"
+	w.declares([]instanceapi.DeclaredRole{plain("r")})
+	w.apply(func() {})
+	p := w.startQuick("shop-1", "127.0.0.11")
+	p.wantAsDeclared("at first")
+	const looks = "SELECT sessions FROM pg_stat_database WHERE datname = 'postgres'"
+	var taken []*pgrun.Server
+	w.eventually("no connection is left", func() bool {
+		s, err := p.open(t, "postgres")
+		must(t, err)
+		if err := s.Exec(t.Context(), "SELECT 1"); err != nil {
+			return true
+		}
+		taken = append(taken, s)
+		return false
+	}, func() string { return p.query(looks) })
+	for range 20 {
+		if got := p.State(t.Context()).Declared; got.Hash != w.config.Declared.Hash() || len(problemsIn(instanceapi.State{Declared: got})) > 0 {
+			t.Fatalf("with no connection left: %+v", got)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	for _, s := range taken {
+		s.Close()
+	}
+	w.declares([]instanceapi.DeclaredRole{plain("r", func(r *instanceapi.DeclaredRole) { r.CreateDB = true })})
+	p.wantAsDeclared("with connections again")
 }
 
 // A database into which nobody can connect any more is told of, and no other suffers.

@@ -33,6 +33,7 @@ var settings = map[string]string{
 	"lock_timeout":                        "0",
 	"log_min_duration_statement":          "-1",
 	"log_statement":                       "none",
+	"pg_stat_statements.track_utility":    "off", // statements hold verifiers
 	"search_path":                         "pg_catalog",
 	"statement_timeout":                   "0",
 	"synchronous_commit":                  "local",
