@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lib/pq"
 	"github.com/sirupsen/logrus"
 
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
@@ -246,6 +247,7 @@ func (w *declaredWork) keepContent(ctx context.Context, d instanceapi.DeclaredDa
 	entry := declaredEntry{aDatabase, d.Name}
 	if now, exists := found.Databases[d.Name]; exists && !d.Absent {
 		w.note(entry, differsForGood(d, now))
+		w.note(entry, grantedByOthers("DATABASE "+pq.QuoteIdentifier(d.Name), d.Grants, now.Grants))
 	}
 	failedBefore := w.problems[entry] != "" && found.Databases[d.Name].Owner == ""
 	if d.Absent || failedBefore || len(d.Extensions) == 0 && len(d.Schemas) == 0 {
@@ -263,6 +265,9 @@ func (w *declaredWork) keepContent(ctx context.Context, d instanceapi.DeclaredDa
 		return
 	}
 	w.applyEach(ctx, server, planContent(d, content))
+	for _, s := range d.Schemas {
+		w.note(entry, grantedByOthers("SCHEMA "+pq.QuoteIdentifier(s.Name), s.Grants, content.Schemas[s.Name].Grants))
+	}
 }
 
 // apply runs changes in their order. What fails ends those of its entry in this list.

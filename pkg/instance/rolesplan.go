@@ -69,9 +69,9 @@ type foundDatabase struct {
 // foundGrant is a privilege that a role, or Public, has.
 type foundGrant struct {
 	Role, Privilege string
-	// ByOwner is true if the owner of the object has granted it; others' grants can't
-	// be revoked as the owner.
-	ByOwner bool
+	// By is who has granted it; empty: the owner of the object, as who the agent grants
+	// and revokes.
+	By string
 }
 
 // foundServer is as much of a server as matters for what is declared.
@@ -271,8 +271,8 @@ func createDatabase(w instanceapi.DeclaredDatabase) string {
 // defaultDatabaseGrants are those of a database that was just made.
 func defaultDatabaseGrants(owner string) []foundGrant {
 	return []foundGrant{
-		{instanceapi.Public, "CONNECT", true}, {instanceapi.Public, "TEMPORARY", true},
-		{owner, "CONNECT", true}, {owner, "CREATE", true}, {owner, "TEMPORARY", true},
+		{Role: instanceapi.Public, Privilege: "CONNECT"}, {Role: instanceapi.Public, Privilege: "TEMPORARY"},
+		{Role: owner, Privilege: "CONNECT"}, {Role: owner, Privilege: "CREATE"}, {Role: owner, Privilege: "TEMPORARY"},
 	}
 }
 
@@ -297,32 +297,51 @@ func isSameLocale(a, b string) bool {
 	return strings.EqualFold(strings.ReplaceAll(a, "-", ""), strings.ReplaceAll(b, "-", ""))
 }
 
-// planGrants gives and takes privileges on an object. Owner is who has granted what
-// is not granted by others.
+// planGrants gives and takes privileges on an object.
 func planGrants(entry declaredEntry, object string, want []instanceapi.DeclaredGrant, have []foundGrant) []change {
 	var plan []change
 	for _, w := range want {
-		role, whom := pq.QuoteIdentifier(w.Role), w.Role
-		if w.Role == instanceapi.Public {
-			role, whom = "PUBLIC", "everybody"
-		}
+		role := grantee(w.Role)
 		has := func(privilege string, ofOwner bool) bool {
 			return slices.ContainsFunc(have, func(g foundGrant) bool {
-				return g.Role == w.Role && g.Privilege == privilege && (g.ByOwner || !ofOwner)
+				return g.Role == w.Role && g.Privilege == privilege && (g.By == "" || !ofOwner)
 			})
 		}
 		for _, privilege := range w.Privileges {
 			if !has(privilege, false) {
-				plan = append(plan, change{entry, "GRANT " + privilege + " ON " + object + " TO " + role, "grant " + privilege + " on " + object + " to " + whom})
+				plan = append(plan, change{entry, "GRANT " + privilege + " ON " + object + " TO " + role, "grant " + privilege + " on " + object + " to " + w.Role})
 			}
 		}
 		for _, privilege := range w.Revoked {
 			if has(privilege, true) {
-				plan = append(plan, change{entry, "REVOKE " + privilege + " ON " + object + " FROM " + role, "revoke " + privilege + " on " + object + " from " + whom})
+				plan = append(plan, change{entry, "REVOKE " + privilege + " ON " + object + " FROM " + role, "revoke " + privilege + " on " + object + " from " + w.Role})
 			}
 		}
 	}
 	return plan
+}
+
+// grantedByOthers says which privileges are to be revoked and are granted by others
+// than the owner, who alone can revoke them; empty: none.
+func grantedByOthers(object string, want []instanceapi.DeclaredGrant, have []foundGrant) string {
+	var texts []string
+	for _, w := range want {
+		for _, g := range have {
+			if g.Role == w.Role && g.By != "" && slices.Contains(w.Revoked, g.Privilege) {
+				texts = append(texts, fmt.Sprintf("%s on %s was granted to %s by %s, who alone can revoke it: SET ROLE %s; REVOKE %s ON %s FROM %s",
+					g.Privilege, object, g.Role, g.By, pq.QuoteIdentifier(g.By), g.Privilege, object, grantee(g.Role)))
+			}
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+// grantee is a role as GRANT and REVOKE take it.
+func grantee(role string) string {
+	if role == instanceapi.Public {
+		return "PUBLIC"
+	}
+	return pq.QuoteIdentifier(role)
 }
 
 // planContent says what to do in a database: schemas first, since extensions may lie

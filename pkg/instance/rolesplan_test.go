@@ -140,7 +140,7 @@ func TestPlanServer(t *testing.T) {
 			declared: instanceapi.Declared{Databases: []instanceapi.DeclaredDatabase{{Name: "d", Owner: "o", Grants: []instanceapi.DeclaredGrant{
 				{Role: "public", Revoked: []string{"CONNECT", "TEMPORARY"}}, {Role: "r", Privileges: []string{"CONNECT", "CREATE"}}}}}},
 			found: foundServer{Databases: map[string]foundDatabase{"d": {Owner: "o", Grants: []foundGrant{
-				{"public", "CONNECT", true}, {"public", "TEMPORARY", false}, {"r", "CONNECT", false}, {"x", "CONNECT", true}}}}},
+				{Role: "public", Privilege: "CONNECT"}, {Role: "public", Privilege: "TEMPORARY", By: "other"}, {Role: "r", Privilege: "CONNECT", By: "other"}, {Role: "x", Privilege: "CONNECT"}}}}},
 			want: []string{`database d: REVOKE CONNECT ON DATABASE "d" FROM PUBLIC`, `database d: GRANT CREATE ON DATABASE "d" TO "r"`},
 		},
 		{
@@ -206,7 +206,7 @@ func TestPlanContent(t *testing.T) {
 				Schemas: []instanceapi.DeclaredSchema{{Name: "s", Owner: "x", Grants: []instanceapi.DeclaredGrant{{Role: "public", Revoked: []string{"CREATE"}}}},
 					{Name: "any"}}},
 			found: foundContent{Extensions: map[string]foundExtension{"a": {"1", "public"}, "any": {"1", "elsewhere"}},
-				Schemas: map[string]foundSchema{"s": {Owner: "y", Grants: []foundGrant{{"public", "CREATE", true}}}, "any": {Owner: "z"}}},
+				Schemas: map[string]foundSchema{"s": {Owner: "y", Grants: []foundGrant{{Role: "public", Privilege: "CREATE"}}}, "any": {Owner: "z"}}},
 			plan: []string{
 				`database d: ALTER SCHEMA "s" OWNER TO "x"`,
 				`database d: REVOKE CREATE ON SCHEMA "s" FROM PUBLIC`,

@@ -117,12 +117,12 @@ func readDatabases(ctx context.Context, server *pgrun.Server, databases []instan
 // readGrants hands on the privileges on the objects that a query lists: name, owner
 // and access list.
 func readGrants(ctx context.Context, server *pgrun.Server, objects string, add func(object string, g foundGrant)) error {
-	query := `SELECT o.name, CASE a.grantee WHEN 0 THEN ` + pq.QuoteLiteral(instanceapi.Public) + ` ELSE pg_get_userbyid(a.grantee) END, a.privilege_type, a.grantor = o.owner
+	query := `SELECT o.name, CASE a.grantee WHEN 0 THEN ` + pq.QuoteLiteral(instanceapi.Public) + ` ELSE pg_get_userbyid(a.grantee) END, a.privilege_type, CASE WHEN a.grantor = o.owner THEN '' ELSE pg_get_userbyid(a.grantor) END
 		FROM (` + objects + `) o(name, owner, acl), aclexplode(o.acl) a ORDER BY 1, 2, 3`
 	return server.Rows(ctx, query, func(scan func(...any) error) error {
 		var name string
 		var g foundGrant
-		err := scan(&name, &g.Role, &g.Privilege, &g.ByOwner)
+		err := scan(&name, &g.Role, &g.Privilege, &g.By)
 		add(name, g)
 		return err
 	})

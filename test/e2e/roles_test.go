@@ -138,7 +138,7 @@ func TestA09A10A21E02E04E12RolesOfTheSpec(t *testing.T) {
 		c.Spec.Roles[0].Ensure = v1.EnsureAbsent
 		c.Spec.Databases = []v1.DatabaseSpec{{Name: "late", Extensions: []v1.ExtensionSpec{{Name: "no_such_extension"}, {Name: "pg_trgm"}}}}
 	})
-	c.AwaitCondition(v1.ConditionDatabasesReady, metav1.ConditionFalse, "role Typed: drop it: ERROR:", `owner of database "AppDB"`, "database late: create extension no_such_extension: ERROR:")
+	c.AwaitCondition(v1.ConditionDatabasesReady, metav1.ConditionFalse, "role Typed: drop it: ERROR:", "owner of database AppDB", "database late: create extension no_such_extension: ERROR:")
 	f.Await(framework.Patience, "an event for each", func(ctx context.Context) error {
 		messages, err := c.Messages(ctx)
 		if err != nil {
@@ -176,7 +176,9 @@ func TestA09A10A21E02E04E12RolesOfTheSpec(t *testing.T) {
 		}
 		return nil
 	})
-	c.Edit(func(c *v1.PostgresCluster) { c.Spec.Roles = append(c.Spec.Roles, v1.RoleSpec{Name: "late", Login: true}) })
+	c.Edit(func(c *v1.PostgresCluster) {
+		c.Spec.Roles = append(c.Spec.Roles, v1.RoleSpec{Name: "late", Login: true})
+	})
 	c.AwaitCondition(v1.ConditionDatabasesReady, metav1.ConditionTrue)
 	wantPSQL(f, uriOf(f, "people-role-late"), "select current_user", "late")
 	for name, pod := range c.Pods() {
