@@ -486,6 +486,11 @@ var analyseCases = []struct {
 		w.settleWith(declareSome)
 		w.cut["shop-1"] = true
 	}},
+	{why: "another role is declared, and nobody can say how far the primary is", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.cut["shop-1"] = true
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Roles = append(s.Roles, v1.RoleSpec{Name: "late"}) })
+	}},
 	{why: "the primary's agent knows nothing of roles", change: func(w *world) {
 		w.settleWith(declareSome)
 		w.say("shop-1", func(s *instanceapi.State) { s.Declared = nil })

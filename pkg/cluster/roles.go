@@ -87,10 +87,10 @@ func databasesReady(o Observation, p Plan) metav1.Condition {
 	switch {
 	case o.declared(p).IsEmpty():
 		return yes(kind, v1.ReasonNothingDeclared, "")
-	case state == nil && before != nil && before.Reason != v1.ReasonNothingDeclared:
+	case state == nil && before != nil && before.Reason != v1.ReasonNothingDeclared && before.ObservedGeneration == o.Cluster.Generation:
 		return metav1.Condition{Type: kind, Status: before.Status, Reason: before.Reason, Message: before.Message}
 	case state == nil:
-		return no(kind, v1.ReasonApplyingDeclared, "roles and databases are made once a primary takes writes")
+		return no(kind, v1.ReasonApplyingDeclared, "waiting for a primary that takes writes and says how far it is with roles and databases")
 	case !o.primaryKnowsRoles():
 		return no(kind, v1.ReasonAgentOutdated, fmt.Sprintf("the agent of %s was brought by an operator that did not know of roles and databases; restart the instances with kubectl annotate pg/%s --overwrite %s=$(date +%%s)",
 			o.primaryName(), o.Cluster.Name, v1.RestartAnnotation))
@@ -162,7 +162,7 @@ func (o Observation) entryStatus(p Plan, name string, ready bool, message string
 
 // entryNews is an entry whose state has changed in a way that people are told of.
 type entryNews struct {
-	Kind, Reason, Note string
+	Entry, Kind, Reason, Note string
 }
 
 // newsOfEntries are the entries that have got into trouble, or out of it.
@@ -178,9 +178,9 @@ func newsOfEntries(before, after v1.PostgresClusterStatus) []entryNews {
 	add := func(what string, ready bool, message string) {
 		switch {
 		case message != "" && message != was[what]:
-			news = append(news, entryNews{corev1.EventTypeWarning, v1.ReasonDeclaredRefused, what + ": " + message})
+			news = append(news, entryNews{what, corev1.EventTypeWarning, v1.ReasonDeclaredRefused, what + ": " + message})
 		case ready && was[what] != "":
-			news = append(news, entryNews{corev1.EventTypeNormal, v1.ReasonAsDeclared, what + " is as declared"})
+			news = append(news, entryNews{what, corev1.EventTypeNormal, v1.ReasonAsDeclared, what + " is as declared"})
 		}
 	}
 	for _, r := range after.Roles {
@@ -192,10 +192,11 @@ func newsOfEntries(before, after v1.PostgresClusterStatus) []entryNews {
 	return news
 }
 
-// announceEntries makes an event of each.
+// announceEntries makes an event of each. Their action names the entry: events that
+// differ in their note alone would be counted as one.
 func (l *Loop) announceEntries(c *v1.PostgresCluster, before, after v1.PostgresClusterStatus) {
 	for _, n := range newsOfEntries(before, after) {
 		l.log.WithField("reason", n.Reason).Info(n.Note)
-		l.Events.Eventf(c, nil, n.Kind, n.Reason, "ObserveDatabases", "%s", noteOf(n.Note))
+		l.Events.Eventf(c, nil, n.Kind, n.Reason, "Observe "+n.Entry, "%s", noteOf(n.Note))
 	}
 }

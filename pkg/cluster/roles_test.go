@@ -21,13 +21,13 @@ func TestNewsOfEntries(t *testing.T) {
 	}{
 		{"what begins well is no news", roles(), roles(good), nil},
 		{"what stays is no news", roles(bad), roles(bad), nil},
-		{"trouble is", roles(good), roles(bad), []entryNews{{"Warning", v1.ReasonDeclaredRefused, "role a: no"}}},
-		{"trouble from the beginning is", roles(), roles(bad), []entryNews{{"Warning", v1.ReasonDeclaredRefused, "role a: no"}}},
-		{"other trouble is", roles(bad), roles(worse), []entryNews{{"Warning", v1.ReasonDeclaredRefused, "role a: never"}}},
-		{"its end is", roles(bad), roles(good), []entryNews{{"Normal", v1.ReasonAsDeclared, "role a is as declared"}}},
+		{"trouble is", roles(good), roles(bad), []entryNews{{"role a", "Warning", v1.ReasonDeclaredRefused, "role a: no"}}},
+		{"trouble from the beginning is", roles(), roles(bad), []entryNews{{"role a", "Warning", v1.ReasonDeclaredRefused, "role a: no"}}},
+		{"other trouble is", roles(bad), roles(worse), []entryNews{{"role a", "Warning", v1.ReasonDeclaredRefused, "role a: never"}}},
+		{"its end is", roles(bad), roles(good), []entryNews{{"role a", "Normal", v1.ReasonAsDeclared, "role a is as declared"}}},
 		{"an entry that goes is no news", roles(bad), roles(), nil},
 		{"a role and a database of a name are two", roles(bad), v1.PostgresClusterStatus{Roles: []v1.RoleStatus{bad}, Databases: []v1.DatabaseStatus{{Name: "a", Message: "no"}}},
-			[]entryNews{{"Warning", v1.ReasonDeclaredRefused, "database a: no"}}},
+			[]entryNews{{"database a", "Warning", v1.ReasonDeclaredRefused, "database a: no"}}},
 	}
 	for _, c := range cases {
 		if diff := cmp.Diff(c.want, newsOfEntries(c.before, c.after)); diff != "" {

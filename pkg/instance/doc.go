@@ -12,8 +12,8 @@
 // time is a job in a goroutine of its own, at most one at a time; while it
 // runs, the server and the data are the job's. Others go on beside it: the
 // watches; the observer, which asks the server how it is; replication, which
-// looks after a primary's standbys; and the prober, which asks for a new
-// connection. Reads and writes of the Lease, and questions to peers, are
+// looks after a primary's standbys; the declarer, which keeps a primary's roles and
+// databases; and the prober, which asks for a new connection. Reads and writes of the Lease, and questions to peers, are
 // goroutines that end by themselves and leave their answers in the inbox.
 //
 // Invariants:

@@ -422,6 +422,26 @@ func TestA21E02EditedPasswordsReachTheServer(t *testing.T) {
 	p.wantQuery("no password", "SELECT rolpassword IS NULL FROM pg_authid WHERE rolname = 'r'", "true")
 }
 
+// E-03: a volume that was kept gets the passwords of new Secrets.
+func TestE03KeptVolumeGetsNewPasswords(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.kube.setSecret("s", true, map[string]string{"username": "r", "password": "of the first life"})
+	w.declares([]instanceapi.DeclaredRole{plain("r", withSecret("s"), func(r *instanceapi.DeclaredRole) { r.OwnSecret = true })})
+	p := w.start("shop-1", "127.0.0.11")
+	p.wantAsDeclared("the first life")
+	p.stop()
+	w.kube.setSecret("s", true, map[string]string{"username": "r", "password": "of the second"})
+	p = w.start("shop-1", "127.0.0.11")
+	p.wantAsDeclared("the second life")
+	if got := p.login("r", "of the second", "app"); got != "r in app" {
+		t.Errorf("the new password: %s", got)
+	}
+	if got := p.login("r", "of the first life", "app"); !strings.Contains(got, "password authentication failed") {
+		t.Errorf("the old password: %s", got)
+	}
+}
+
 // Only the primary looks after roles and reads their Secrets; whoever takes over goes
 // on.
 func TestRolesAreThePrimarysBusiness(t *testing.T) {
