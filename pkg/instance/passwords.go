@@ -31,23 +31,23 @@ var (
 // never what is in it.
 func passwordIn(secret *corev1.Secret, name, role string) (rolePassword, error) {
 	if secret == nil {
-		return rolePassword{}, fmt.Errorf("Secret %s does not exist; create it with the key %s", name, instanceapi.PasswordKey)
+		return rolePassword{}, fmt.Errorf("the Secret %s does not exist; create it with the key %s", name, instanceapi.PasswordKey)
 	}
 	if user, found := secret.Data[instanceapi.UsernameKey]; found && string(user) != role {
-		return rolePassword{}, fmt.Errorf("Secret %s: the key %s is of another role; let it be %s, or remove it", name, instanceapi.UsernameKey, role)
+		return rolePassword{}, fmt.Errorf("the Secret %s: the key %s is of another role; let it be %s, or remove it", name, instanceapi.UsernameKey, role)
 	}
 	password := string(secret.Data[instanceapi.PasswordKey])
 	switch {
 	case password == "":
-		return rolePassword{}, fmt.Errorf("Secret %s has nothing under the key %s", name, instanceapi.PasswordKey)
+		return rolePassword{}, fmt.Errorf("the Secret %s has nothing under the key %s", name, instanceapi.PasswordKey)
 	case strings.ContainsRune(password, 0):
-		return rolePassword{}, fmt.Errorf("Secret %s: the key %s holds a zero byte, which no password can", name, instanceapi.PasswordKey)
+		return rolePassword{}, fmt.Errorf("the Secret %s: the key %s holds a zero byte, which no password can", name, instanceapi.PasswordKey)
 	case verifierForm.MatchString(password):
 		return rolePassword{Verifier: password}, nil
 	case strings.HasPrefix(password, "SCRAM-SHA-256$"):
-		return rolePassword{}, fmt.Errorf("Secret %s: the key %s begins like a verifier and is none; write it as pg_authid.rolpassword has it", name, instanceapi.PasswordKey)
+		return rolePassword{}, fmt.Errorf("the Secret %s: the key %s begins like a verifier and is none; write it as pg_authid.rolpassword has it", name, instanceapi.PasswordKey)
 	case md5Form.MatchString(password):
-		return rolePassword{}, fmt.Errorf("Secret %s: the key %s is an md5 hash, with which nobody can log in over scram-sha-256; write the password or its SCRAM-SHA-256 verifier", name, instanceapi.PasswordKey)
+		return rolePassword{}, fmt.Errorf("the Secret %s: the key %s is an md5 hash, with which nobody can log in over scram-sha-256; write the password or its SCRAM-SHA-256 verifier", name, instanceapi.PasswordKey)
 	}
 	return rolePassword{Plain: password}, nil
 }
@@ -182,7 +182,7 @@ func (s *passwordSource) of(r instanceapi.DeclaredRole, now time.Time) (rolePass
 		if now.Sub(w.goneSince) < ownSecretPatience {
 			return rolePassword{}, false, nil
 		}
-		return rolePassword{}, true, errors.New("Secret " + r.Secret + " is not there; the operator makes it, unless another of the name is in the way")
+		return rolePassword{}, true, errors.New("the Secret " + r.Secret + " is not there; the operator makes it, unless another of the name is in the way")
 	}
 	password, err := passwordIn(w.secret, r.Secret, r.Name)
 	return password, true, err

@@ -348,7 +348,7 @@ func TestE04PasswordsOfTheUsersOwn(t *testing.T) {
 	p := w.startQuick("shop-1", "127.0.0.11")
 	got := p.problems("at first")
 	want := map[string]string{
-		"role late": "Secret missing does not exist; create it with the key password",
+		"role late": "the Secret missing does not exist; create it with the key password",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems: %s", diff)
