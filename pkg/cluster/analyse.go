@@ -103,7 +103,7 @@ func isSettled(o Observation, p Plan) bool {
 	if len(p.Waits) > 0 || !o.primaryServes() || len(o.Instances) != len(p.Members) || len(dueForRestart(o, &p)) > 0 {
 		return false
 	}
-	if firstWithoutConfiguration(o, &p) != "" || p.SpecError == "" && o.isLowering() {
+	if firstWithoutConfiguration(o, &p) != "" || o.isApplyingDeclared(p) || p.SpecError == "" && o.isLowering() {
 		return false
 	}
 	for _, i := range o.Instances {

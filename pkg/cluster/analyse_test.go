@@ -472,6 +472,66 @@ var analyseCases = []analyseCase{
 		w.say("shop-3", func(s *instanceapi.State) { s.Ready, s.Streaming = false, false })
 	}},
 
+	// Roles and databases.
+	{why: "E-12: roles and databases are declared: logins are made, the agents may read them and are told", change: func(w *world) {
+		w.edit(declareSome)
+	}},
+	{why: "roles and databases are declared, and the primary is yet to come to them", change: func(w *world) {
+		w.edit(declareSome)
+		w.operate()
+	}},
+	{why: "roles and databases are as declared", change: func(w *world) { w.settleWith(declareSome) }},
+	{why: "the server refuses a role and a database: each is told with the server's words", change: func(w *world) {
+		w.settleWith(declareSome, func(s *v1.PostgresClusterSpec) {
+			s.Roles, s.Databases = append(s.Roles, v1.RoleSpec{Name: "bad"}), append(s.Databases, v1.DatabaseSpec{Name: "bad-too", Owner: "nowhere"})
+		})
+	}},
+	{why: "roles as declared, and nobody can say whether they still are: they count as they did", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.cut["shop-1"] = true
+	}},
+	{why: "another role is declared, and nobody can say how far the primary is", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.cut["shop-1"] = true
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Roles = append(s.Roles, v1.RoleSpec{Name: "late"}) })
+	}},
+	{why: "the primary's agent knows nothing of roles", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.say("shop-1", func(s *instanceapi.State) { s.Declared = nil })
+	}},
+	{why: "E-12: entries are removed: logins stay, and nobody reads them any more", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Roles, s.Databases = nil, nil })
+	}},
+	{why: "logins of roles that are dropped, or get a password of the user's own, or none, go", change: func(w *world) {
+		w.settleWith(func(s *v1.PostgresClusterSpec) {
+			for _, name := range []string{"absent", "own", "none", "no-login"} {
+				s.Roles = append(s.Roles, v1.RoleSpec{Name: name, Login: true})
+			}
+		})
+		w.edit(func(s *v1.PostgresClusterSpec) {
+			s.Roles[0].Ensure, s.Roles[1].PasswordSecret, s.Roles[2].DisablePassword, s.Roles[3].Login = v1.EnsureAbsent, &v1.SecretName{Name: "mine"}, true, false
+		})
+	}},
+	{why: "E-02: a role's login was deleted, and another edited: both are put right", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.remove("Secret", "shop-role-reporting")
+		change(w, "shop-role-report-user-e0f7a001", func(s *corev1.Secret) { s.Data["host"] = []byte("elsewhere") })
+	}},
+	{why: "a role is declared that can't be: the roles before stay", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.edit(func(s *v1.PostgresClusterSpec) {
+			s.Roles[5].Login, s.Databases[1].Ensure = false, v1.EnsureAbsent
+			s.Roles = append(s.Roles, v1.RoleSpec{Name: "another"})
+		})
+	}},
+	{why: "a new cluster with roles", change: func(w *world) {
+		*w = *newWorld(1)
+		w.edit(declareSome)
+	}},
+	{why: "E-04: a Secret of somebody else has the name of a role's login: it stays", change: func(w *world) { w.edit(declareSome) },
+		inTheWay: true, failed: map[string]error{"create Secret shop-role-reporting": conflict(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "shop-role-reporting"}})}},
+
 	// Failover.
 	{why: "the primary is gone, and its replicas elect", change: func(w *world) {
 		delete(w.objects["Pod"], "shop-1")
@@ -1391,6 +1451,12 @@ func describe(w *world, o Observation, p Plan, s v1.PostgresClusterStatus) strin
 		}
 		fmt.Fprintf(&b, "  backup %s\n", text)
 	}
+	for _, r := range s.Roles {
+		fmt.Fprintf(&b, "  role %s ready=%v secret %q %s\n", r.Name, r.Ready, r.Secret, r.Message)
+	}
+	for _, d := range s.Databases {
+		fmt.Fprintf(&b, "  database %s ready=%v %s\n", d.Name, d.Ready, d.Message)
+	}
 	for _, v := range s.Volumes {
 		if v.Asked != v.Actual || v.State != v1.VolumeReady || strings.HasSuffix(v.Name, "-wal") {
 			fmt.Fprintf(&b, "  volume %s %s: %s of %s %s\n", v.Name, v.State, orElse(v.Actual, "nothing"), v.Asked, v.Message)
@@ -1412,6 +1478,27 @@ func fields(o object) any {
 		panic(err)
 	}
 	return v
+}
+
+// declareSome declares roles, one of them with a name that no Secret can have, and
+// databases.
+func declareSome(s *v1.PostgresClusterSpec) {
+	s.Roles = append(s.Roles, v1.RoleSpec{Name: "reporting", Login: true, MemberOf: []string{"pg_read_all_data"}},
+		v1.RoleSpec{Name: "Report_User", Login: true}, v1.RoleSpec{Name: "theirs", Login: true, PasswordSecret: &v1.SecretName{Name: "their-login"}},
+		v1.RoleSpec{Name: "readers"}, v1.RoleSpec{Name: "gone", Ensure: v1.EnsureAbsent}, v1.RoleSpec{Name: "app", Login: true, CreateDB: true})
+	s.Databases = append(s.Databases, v1.DatabaseSpec{Name: "reports", Owner: "Report_User", Extensions: []v1.ExtensionSpec{{Name: "pg_trgm"}},
+		Schemas: []v1.SchemaSpec{{Name: "s", Grants: []v1.SchemaGrant{{Role: "reporting", Privileges: []v1.SchemaPrivilege{"USAGE"}}}}},
+		Grants:  []v1.DatabaseGrant{{Role: "public", Revoked: []v1.DatabasePrivilege{"CONNECT"}}}}, v1.DatabaseSpec{Name: "app"})
+}
+
+// settleWith edits the spec, and lets everybody come to it.
+func (w *world) settleWith(edits ...func(*v1.PostgresClusterSpec)) {
+	for _, edit := range edits {
+		w.edit(edit)
+	}
+	if _, settled := w.settle(); !settled {
+		panic("the cluster did not settle")
+	}
 }
 
 // differences are the fields that differ, with their new value.

@@ -42,6 +42,7 @@ func ensureSecrets(o Observation, p *Plan) {
 		return
 	}
 	ensureLogin(o, p, a.Trusted)
+	ensureRoleSecrets(o, p, a.Trusted)
 	for _, name := range p.Members {
 		ensureCertificates(o, p, a, name)
 	}
@@ -62,7 +63,7 @@ func useOf(o Observation, p *Plan) pki.Use {
 // wereGiven says whether the instances and the clients were given what a says.
 func wereGiven(o Observation, p *Plan, a pki.Authorities) bool {
 	app := o.Secrets[specs.AppSecret(o.Cluster.Name)]
-	if app == nil || !bytes.Equal(app.Data[specs.CAKey], a.Trusted) {
+	if app == nil || !bytes.Equal(app.Data[specs.CAKey], a.Trusted) || !roleClientsWereGiven(o, a.Trusted) {
 		return false
 	}
 	return !slices.ContainsFunc(p.Members, func(name string) bool {

@@ -308,6 +308,7 @@ func (l *Loop) report(ctx context.Context, c *v1.PostgresCluster, o Observation,
 		l.Events.Eventf(c, nil, corev1.EventTypeNormal, reason, "ObserveTakeover", "%s", noteOf(note))
 	}
 	l.announce(c, c.Status.Conditions, status.Conditions)
+	l.announceEntries(c, c.Status, status)
 	return nil
 }
 
@@ -359,6 +360,8 @@ func isNews(was *metav1.Condition, now metav1.Condition) bool {
 	switch {
 	case now.Type == v1.ConditionProgressing:
 		return false // it only sums others up
+	case now.Type == v1.ConditionDatabasesReady:
+		return turnsOn(v1.ReasonAgentOutdated, was, now) // else each entry tells for itself
 	case now.Type == v1.ConditionReplicating:
 		return turnsOn(v1.ReasonCommitsWait, was, now) // else it only sums others up
 	case now.Type == v1.ConditionFailoverReady:

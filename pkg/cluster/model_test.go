@@ -80,6 +80,14 @@ func TestPassesConverge(t *testing.T) {
 			"ask for a restart": func(t *rapid.T) {
 				w.request(rapid.SampledFrom([]string{"1", "2"}).Draw(t, "value"))
 			},
+			"declare roles or none": func(t *rapid.T) {
+				some := rapid.Bool().Draw(t, "some")
+				w.edit(func(s *v1.PostgresClusterSpec) {
+					if s.Roles, s.Databases = nil, nil; some {
+						declareSome(s)
+					}
+				})
+			},
 			"grow": func(*rapid.T) {
 				w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Size.Add(resource.MustParse("1Gi")) })
 			},
@@ -213,6 +221,9 @@ func TestPassesConverge(t *testing.T) {
 		upToDate := meta.IsStatusConditionTrue(status.Conditions, v1.ConditionUpToDate) || reasonOf(status, v1.ConditionUpToDate) == v1.ReasonVolumeClassKept
 		if status.Phase == v1.PhaseHealthy && !upToDate {
 			t.Errorf("settled, and not up to date: %+v", status)
+		}
+		if status.Phase == v1.PhaseHealthy && !meta.IsStatusConditionTrue(status.Conditions, v1.ConditionDatabasesReady) {
+			t.Errorf("settled, and roles are not as declared: %+v", status)
 		}
 		if status.Phase == v1.PhaseHealthy && len(w.cluster.Annotations) > 0 {
 			t.Errorf("settled, and requests are still there: %v", w.cluster.Annotations)
@@ -378,7 +389,7 @@ func checkStatus(t *rapid.T, c *v1.PostgresCluster) {
 		}
 	}
 	claims := map[string]bool{
-		"every condition is there":    len(s.Conditions) == 9,
+		"every condition is there":    len(s.Conditions) == 10,
 		"each condition has a reason": !slices.ContainsFunc(s.Conditions, func(c metav1.Condition) bool { return c.Reason == "" }),
 		"each False has a message, unless it is good news": !slices.ContainsFunc(s.Conditions, func(c metav1.Condition) bool {
 			return c.Status == metav1.ConditionFalse && c.Message == "" && c.Reason != v1.ReasonSettled

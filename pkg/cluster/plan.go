@@ -144,6 +144,9 @@ func mustWait(action Action, failed []Failure) bool {
 		if f.Action.Verb != Create {
 			return false // it is there, if not as it should be
 		}
+		if specs.IsRoleSecret(f.Action.Object.GetLabels()[specs.ClusterLabel], f.Action.Object.GetName()) {
+			return false // no pod names it
+		}
 		switch f.Action.Object.(type) {
 		case *corev1.PersistentVolumeClaim, *corev1.Secret, *corev1.ConfigMap, *corev1.ServiceAccount:
 			instance, ofInstance := f.Action.Object.GetLabels()[specs.InstanceLabel]

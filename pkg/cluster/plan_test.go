@@ -20,6 +20,9 @@ func TestB26PodWaitsForWhatItMounts(t *testing.T) {
 		}
 		return m
 	}
+	ofCluster := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, Labels: map[string]string{specs.ClusterLabel: "shop"}}
+	}
 	create := Action{Verb: Create, Object: &corev1.Pod{ObjectMeta: meta("shop-1", "shop-1")}}
 	for name, c := range map[string]struct {
 		action Action
@@ -29,6 +32,7 @@ func TestB26PodWaitsForWhatItMounts(t *testing.T) {
 		"its volume failed":                {create, &corev1.PersistentVolumeClaim{ObjectMeta: meta("shop-1", "shop-1")}, true},
 		"its certificate failed":           {create, &corev1.Secret{ObjectMeta: meta("shop-1-tls", "shop-1")}, true},
 		"a login that all share failed":    {create, &corev1.Secret{ObjectMeta: meta("shop-app", "")}, true},
+		"a role's login failed":            {create, &corev1.Secret{ObjectMeta: ofCluster("shop-role-app")}, false},
 		"another instance's volume failed": {create, &corev1.PersistentVolumeClaim{ObjectMeta: meta("shop-2", "shop-2")}, false},
 		"a Service failed":                 {create, &corev1.Service{ObjectMeta: meta("shop-rw", "")}, false},
 		"a pod is deleted": {Action{Verb: Delete, Object: create.Object},

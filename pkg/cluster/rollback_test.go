@@ -160,6 +160,25 @@ func TestARestoreInPlaceKeepsTheOldVolumes(t *testing.T) {
 	}
 }
 
+// Roles and databases count as they did while a cluster is rolled back; the new primary
+// brings them to what is declared.
+func TestRolesOfAClusterThatIsRolledBack(t *testing.T) {
+	w := settledWorld(3)
+	w.settleWith(declareSome)
+	w.rolling(v1.RestoreRestoring)
+	if reason := reasonOf(w.cluster.Status, v1.ConditionDatabasesReady); reason != v1.ReasonAsDeclared || !w.cluster.Status.Roles[0].Ready {
+		t.Errorf("meanwhile DatabasesReady says %s, and the roles are %+v", reason, w.cluster.Status.Roles)
+	}
+	if got := w.told().Declared; got.IsEmpty() {
+		t.Errorf("meanwhile the agents are told %+v", got)
+	}
+	w.wantSettled(t)
+	w.wantPhase(t, "undo", v1.RestoreCompleted, "")
+	if state := w.observe().declaredState(); w.cluster.Status.Primary != "shop-4" || state == nil || state.Hash != w.told().Declared.Hash() {
+		t.Errorf("%s says %+v of what is declared", w.cluster.Status.Primary, state)
+	}
+}
+
 // One that fails, and one that is deleted on its way, puts the old data back, with the
 // primary that was the last.
 func TestARestoreInPlaceThatDoesNotComeAbout(t *testing.T) {

@@ -38,6 +38,7 @@ func Status(o Observation, p Plan, failures []Failure) v1.PostgresClusterStatus 
 	}
 	s.VolumeSize, s.WALVolumeSize = ptr.To(largestRequest(o, false)), largestWALRequest(o)
 	s.Volumes = volumeStatuses(o, failures)
+	s.Roles, s.Databases = roleStatuses(o, p), databaseStatuses(o, p)
 	if primary, found := o.primary(); found && primary.State != nil && primary.State.ServerVersion != "" {
 		s.Version = primary.State.ServerVersion
 		s.Timeline = int64(primary.State.Timeline)
@@ -124,6 +125,7 @@ func conditions(o Observation, p Plan, failures []Failure) []metav1.Condition {
 		replicating(o, p),
 		failoverReady(o, p),
 		upToDate(o, p, failures),
+		databasesReady(o, p),
 		archivingWAL(o),
 		backedUp(o),
 		ready(o, p, blocked, blockedFound),

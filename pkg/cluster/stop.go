@@ -113,6 +113,7 @@ func conditionsWithout(o Observation, p Plan, failures []Failure, reason, text s
 		no(v1.ConditionReplicating, reason, text),
 		no(v1.ConditionFailoverReady, reason, text),
 		upToDateStopped(o, p, failures),
+		databasesReady(o, p),
 		archivingStopped(o, reason, text),
 		backedUp(o),
 		no(v1.ConditionReady, reason, limit(text)),

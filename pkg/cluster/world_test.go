@@ -495,7 +495,7 @@ func (w *world) agents() {
 
 // stepAgent is the part of an agent that the operator sees.
 func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
-	s := instanceapi.State{Instance: pod.Name, Stopping: w.toldToStop(), PodUID: string(pod.UID), Inspected: true, Credentials: instanceapi.CredentialsHash(w.mounted[pod.UID].Data)}
+	s := instanceapi.State{Instance: pod.Name, Declared: &instanceapi.DeclaredState{}, Stopping: w.toldToStop(), PodUID: string(pod.UID), Inspected: true, Credentials: instanceapi.CredentialsHash(w.mounted[pod.UID].Data)}
 	volume, lease := w.volume(pod.Name), w.lease()
 	configMap, _ := w.objects["ConfigMap"]["shop-config"].(*corev1.ConfigMap)
 	if volume == nil || lease == nil || configMap == nil {
@@ -558,6 +558,7 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 		}
 		w.serveInSlice(pod)
 		s.Role, s.Ready, s.WrittenLSN = instanceapi.RolePrimary, true, endOfWAL
+		s.Declared = apply(config.Declared)
 		s.Standbys = w.countMembers(pod.Name, config.Members)
 		return s
 	}
@@ -567,6 +568,25 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 	s.ReceivedLSN, s.ReplayedLSN = endOfWAL, endOfWAL
 	if !s.Ready {
 		s.Message = "waiting for the primary"
+	}
+	return s
+}
+
+// apply is what a primary says of what is declared: what is called bad fails.
+func apply(d instanceapi.Declared) *instanceapi.DeclaredState {
+	s := &instanceapi.DeclaredState{Hash: d.Hash()}
+	entry := func(name string) instanceapi.DeclaredEntry {
+		e := instanceapi.DeclaredEntry{Name: name}
+		if strings.HasPrefix(name, "bad") {
+			e.Problem = `create it: ERROR: role "nowhere" does not exist`
+		}
+		return e
+	}
+	for _, r := range d.Roles {
+		s.Roles = append(s.Roles, entry(r.Name))
+	}
+	for _, database := range d.Databases {
+		s.Databases = append(s.Databases, entry(database.Name))
 	}
 	return s
 }

@@ -54,6 +54,7 @@ type Agent struct {
 	peers       *peers
 	replication *replication
 	prober      *prober
+	declarer    *declarer
 	status      *status
 	observer    *observer
 	credentials *credentials
@@ -167,6 +168,7 @@ func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*A
 	a.deposits = &deposits{options: o, kube: kube, dir: a.volume.pgWAL()}
 	a.archiver = &archiver{view: a.view, log: log, deposits: a.deposits, room: a.room, now: time.Now,
 		systemID: func() string { return a.status.snapshot().SystemID }}
+	a.declarer = newDeclarer(a)
 	server, err := pgrun.Open(o.RunDir, o.Port, "postgres")
 	if err != nil {
 		return nil, fmt.Errorf("start agent: %w", err)
@@ -206,6 +208,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() { a.prober.run(beside) })
 	group.Go(func() { a.archiver.run(beside) })
 	group.Go(func() { a.catalog.run(beside) })
+	group.Go(func() { a.declarer.run(beside) })
 	a.loop(ctx, beside)
 	return a.shutDown(beside)
 }

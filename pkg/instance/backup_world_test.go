@@ -25,7 +25,7 @@ func (w *world) onVolume(cluster string) instanceapi.Store {
 // inBucket is a store in a bucket of a real S3 server, with its login in the
 // Secret s3-login.
 func (w *world) inBucket(server *s3test.Server, cluster string) instanceapi.Store {
-	w.kube.setSecret("s3-login", map[string]string{instanceapi.S3KeyID: server.Login.KeyID, instanceapi.S3Key: server.Login.Secret})
+	w.kube.setSecret("s3-login", false, map[string]string{instanceapi.S3KeyID: server.Login.KeyID, instanceapi.S3Key: server.Login.Secret})
 	return instanceapi.Store{S3: &instanceapi.S3Store{Bucket: server.Bucket, Prefix: "team/" + cluster, Endpoint: server.Endpoint,
 		Region: "us-east-1", CredentialsSecret: "s3-login"}}
 }

@@ -57,7 +57,7 @@ func newArchiving(b *testing.B) *archiving {
 	dir := b.TempDir()
 	must(b, os.Mkdir(filepath.Join(dir, "archive_status"), 0o700))
 	kube := newFakeKubernetes()
-	kube.setSecret("s3-login", map[string]string{instanceapi.S3KeyID: server.Login.KeyID, instanceapi.S3Key: server.Login.Secret})
+	kube.setSecret("s3-login", false, map[string]string{instanceapi.S3KeyID: server.Login.KeyID, instanceapi.S3Key: server.Login.Secret})
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	a := &Agent{options: Options{Cluster: "shop", Namespace: "test", Major: 17, RunDir: run}, log: logrus.NewEntry(log)}

@@ -12,9 +12,10 @@
 // time is a job in a goroutine of its own, at most one at a time; while it
 // runs, the server and the data are the job's. Others go on beside it: the
 // watches; the observer, which asks the server how it is; replication, which
-// looks after a primary's standbys; the prober, which asks for a new connection;
-// the archiver, which answers the server's archive_command; a base backup; and, on
-// a primary, the cataloguer, which reads and tidies the store for backups. Reads and writes of the Lease, and questions to peers, are
+// looks after a primary's standbys; the declarer, which keeps a primary's roles and
+// databases; the prober, which asks for a new connection; the archiver, which
+// answers the server's archive_command; a base backup; and, on a primary, the
+// cataloguer, which reads and tidies the store for backups. Reads and writes of the Lease, and questions to peers, are
 // goroutines that end by themselves and leave their answers in the inbox.
 //
 // Invariants:

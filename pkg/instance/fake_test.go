@@ -2,6 +2,7 @@ package instance
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -21,8 +22,10 @@ type fakeKubernetes struct {
 	configMap *corev1.ConfigMap
 	lease     *coordinationv1.Lease
 	slice     *discoveryv1.EndpointSlice
-	secrets   map[string]map[string][]byte
 	watchers  map[Watcher]bool
+	// secrets are those of roles and of stores for backups.
+	secrets        map[string]*corev1.Secret
+	secretWatchers map[*secretWatcher]bool
 	// down is what every request returns while the API is away.
 	down error
 	// leaseWrites counts updates of the Lease.
@@ -66,6 +69,73 @@ func (f *fakeKubernetes) set(change func(f *fakeKubernetes)) {
 	}
 }
 
+// WatchSecret shows what lies in secrets.
+func (f *fakeKubernetes) WatchSecret(ctx context.Context, name string, own bool, saw func(*corev1.Secret)) {
+	watcher := &secretWatcher{name: name, own: own, saw: saw}
+	f.mu.Lock()
+	if f.secretWatchers == nil {
+		f.secretWatchers = map[*secretWatcher]bool{}
+	}
+	f.secretWatchers[watcher] = true
+	watcher.show(f.secrets[name])
+	f.mu.Unlock()
+	<-ctx.Done()
+	f.mu.Lock()
+	delete(f.secretWatchers, watcher)
+	f.mu.Unlock()
+}
+
+type secretWatcher struct {
+	name string
+	own  bool
+	saw  func(*corev1.Secret)
+}
+
+func (w *secretWatcher) show(secret *corev1.Secret) {
+	if secret != nil && w.own && secret.Labels["own"] == "" {
+		secret = nil
+	}
+	w.saw(secret)
+}
+
+// setSecret puts a Secret, or takes it away if there is no data. One that is own is
+// the operator's.
+func (f *fakeKubernetes) setSecret(name string, own bool, data map[string]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.secrets == nil {
+		f.secrets = map[string]*corev1.Secret{}
+	}
+	delete(f.secrets, name)
+	if data != nil {
+		secret := &corev1.Secret{Data: map[string][]byte{}}
+		if own {
+			secret.Labels = map[string]string{"own": "yes"}
+		}
+		for key, value := range data {
+			secret.Data[key] = []byte(value)
+		}
+		f.secrets[name] = secret
+	}
+	for w := range f.secretWatchers {
+		if w.name == name {
+			w.show(f.secrets[name])
+		}
+	}
+}
+
+// watchedSecrets are the names of those that somebody watches.
+func (f *fakeKubernetes) watchedSecrets() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for w := range f.secretWatchers {
+		names = append(names, w.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
 func (f *fakeKubernetes) stamp(object metav1.Object) {
 	f.version++
 	object.SetResourceVersion(strconv.Itoa(f.version))
@@ -81,23 +151,9 @@ func (f *fakeKubernetes) Secret(_ context.Context, name string) (map[string][]by
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if secret, found := f.secrets[name]; found {
-		return secret, f.down
+		return secret.Data, f.down
 	}
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
-}
-
-// setSecret makes or changes a Secret, as a user does.
-func (f *fakeKubernetes) setSecret(name string, data map[string]string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	secret := map[string][]byte{}
-	for key, value := range data {
-		secret[key] = []byte(value)
-	}
-	if f.secrets == nil {
-		f.secrets = map[string]map[string][]byte{}
-	}
-	f.secrets[name] = secret
 }
 
 func (f *fakeKubernetes) UpdateLease(_ context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {

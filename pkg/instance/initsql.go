@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/lib/pq"
+
 	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
 )
 
@@ -36,13 +38,7 @@ func explainSQL(index int, item string, err error) error {
 		return fmt.Errorf("%s: line %d: %s is a command of psql and not SQL; only SQL can be used here: %q",
 			name, number, command, line)
 	}
-	words := refused.Severity + ": " + refused.Message
-	if refused.Detail != "" {
-		words += "; DETAIL: " + refused.Detail
-	}
-	if refused.Hint != "" {
-		words += "; HINT: " + refused.Hint
-	}
+	words := serverWords(refused)
 	if refused.Where != "" {
 		words += "; CONTEXT: " + strings.ReplaceAll(refused.Where, "\n", "; ")
 	}
@@ -50,6 +46,18 @@ func explainSQL(index int, item string, err error) error {
 		return fmt.Errorf("%s: %s: in %q", name, words, shorten(item))
 	}
 	return fmt.Errorf("%s: line %d: %s: %q", name, number, words, line)
+}
+
+// serverWords is what the server says against a statement, without the statement.
+func serverWords(refused *pq.Error) string {
+	words := refused.Severity + ": " + refused.Message
+	if refused.Detail != "" {
+		words += "; DETAIL: " + strings.ReplaceAll(refused.Detail, "\n", ", ")
+	}
+	if refused.Hint != "" {
+		words += "; HINT: " + refused.Hint
+	}
+	return words
 }
 
 // lineAt finds the position that the server names, which counts characters
@@ -72,8 +80,9 @@ func lineAt(text, position string) (number int, line, at string) {
 }
 
 // shorten keeps messages readable.
-func shorten(text string) string {
-	const enough = 200
+func shorten(text string) string { return shortenTo(text, 200) }
+
+func shortenTo(text string, enough int) string {
 	if characters := []rune(text); len(characters) > enough {
 		return string(characters[:enough]) + "…"
 	}

@@ -85,6 +85,13 @@ func (k *kubeClient) Watch(ctx context.Context, w Watcher) {
 	})
 }
 
+func (k *kubeClient) WatchSecret(ctx context.Context, name string, own bool, saw func(*corev1.Secret)) {
+	if own {
+		saw = ownedBy(k.uid, saw)
+	}
+	followObject(ctx, k.core, "secrets", k.namespace, name, &corev1.Secret{}, saw)
+}
+
 func (k *kubeClient) Lease(ctx context.Context) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
 	if err := k.leases.Get().Namespace(k.namespace).Resource("leases").Name(k.lease()).Do(ctx).Into(lease); err != nil {

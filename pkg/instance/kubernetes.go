@@ -9,8 +9,8 @@ import (
 )
 
 // Kubernetes is all of the Kubernetes API that an agent touches: its cluster's
-// ConfigMap, Lease and rw EndpointSlice, which the operator creates, and the
-// Secrets of the store for backups.
+// ConfigMap, Lease and rw EndpointSlice, which the operator creates, and, to be read
+// only, the Secrets of roles and of the store for backups.
 //
 // Updates compare and swap: they fail with a conflict, as apierrors.IsConflict
 // tells, unless the object still has the given resourceVersion.
@@ -21,6 +21,10 @@ type Kubernetes interface {
 	// Lease reads the newest version.
 	Lease(ctx context.Context) (*coordinationv1.Lease, error)
 	UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
+	// WatchSecret shows saw the newest version of a Secret, nil if there is none, at
+	// first and after each change, until ctx ends. Of own ones, what is not the
+	// cluster's counts as none. Calls of saw do not overlap.
+	WatchSecret(ctx context.Context, name string, own bool, saw func(*corev1.Secret))
 	UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error)
 	// Secret reads what a Secret holds, by its name.
 	Secret(ctx context.Context, name string) (map[string][]byte, error)

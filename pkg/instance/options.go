@@ -55,6 +55,9 @@ type Options struct {
 	// PeerPort is where the agents of other instances serve their API; 0: where
 	// all do.
 	PeerPort int
+	// DeclaredEvery is how often roles and databases that are as declared are read;
+	// 0: every few minutes.
+	DeclaredEvery time.Duration
 }
 
 func (o Options) validate() error {

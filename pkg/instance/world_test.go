@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -49,6 +50,8 @@ type world struct {
 	uids    int
 	// mounts are where pods have volumes with backups, besides their cluster's own.
 	mounts []string
+	// serverLogs are what all servers have logged.
+	serverLogs logBuffer
 	// withWAL gives new pods a WAL volume.
 	withWAL bool
 }
@@ -158,7 +161,7 @@ func (w *world) startWith(o Options) *testPod {
 	w.Helper()
 	log := logrus.New()
 	log.SetOutput(&testLog{w.T})
-	agent, err := New(o, &cutKubernetes{Kubernetes: w.kube}, log.WithField("instance", o.Instance), &testLog{w.T})
+	agent, err := New(o, &cutKubernetes{Kubernetes: w.kube}, log.WithField("instance", o.Instance), io.MultiWriter(&testLog{w.T}, &w.serverLogs))
 	must(w.T, err)
 	w.addresses.Store(o.Instance, net.JoinHostPort(o.PodIP, fmt.Sprint(w.peerPort)))
 	agent.peers.find = func(instance string) []string { // all pods look alike to a server: 127.0.0.1
@@ -252,6 +255,24 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// logBuffer keeps what is logged.
+type logBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // testLog shows what agents and servers log if the test fails.

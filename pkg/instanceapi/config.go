@@ -42,6 +42,9 @@ type Config struct {
 	// HA is how commits are acknowledged, and when a failover begins.
 	HA HA `json:"ha,omitzero"`
 
+	// Declared are the roles and databases that the primary keeps.
+	Declared Declared `json:"declared,omitzero"`
+
 	// Stop is true while people want the cluster stopped: a primary whose pod ends
 	// hands over to nobody, and nobody is elected.
 	Stop bool `json:"stop,omitempty"`

@@ -153,6 +153,9 @@ type State struct {
 	// RestoreTotal.
 	Restored     int64 `json:"restored,omitempty"`
 	RestoreTotal int64 `json:"restoreTotal,omitempty"`
+	// Declared is how far the primary is with the roles and databases of its
+	// configuration; nil: the agent is of a version that knows nothing of them.
+	Declared *DeclaredState `json:"declared,omitempty"`
 
 	// VolumeSize and VolumeFree are the data volume's, in bytes.
 	VolumeSize uint64 `json:"volumeSize,omitempty"`

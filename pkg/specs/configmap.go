@@ -54,7 +54,7 @@ type Configuration struct {
 func CheckConfiguration(c *v1.PostgresCluster) error {
 	given, err := parameters(c)
 	err = errors.Join(err, checkMemory(c, postgres.Merge(nil, given)), checkReplicas(c, postgres.Merge(postgres.Defaults(0), given)),
-		checkReplication(c, postgres.Merge(nil, given)), checkPod(c))
+		checkReplication(c, postgres.Merge(nil, given)), checkPod(c), checkDeclared(c))
 	if hbaErr := postgres.CheckHBA(c.Spec.Postgres.HBA); hbaErr != nil {
 		err = errors.Join(err, fmt.Errorf("spec.postgres.hba: %w", hbaErr))
 	}
@@ -79,6 +79,7 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 		Members:      config.Members,
 		Bootstrap:    bootstrapOf(c, config),
 		HA:           haOf(c),
+		Declared:     DeclaredOf(c),
 		Stop:         config.Stop,
 		Switchover:   config.Switchover,
 		Reclone:      config.Reclone,

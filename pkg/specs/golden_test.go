@@ -74,6 +74,19 @@ func full(c *v1.PostgresCluster) {
 		Type: corev1.ServiceTypeLoadBalancer, Annotations: map[string]string{"example.com/internal": "true", "example.com/idle": "3600"},
 		LoadBalancerSourceRanges: []string{"203.0.113.0/24"},
 	}
+	c.Spec.Roles = []v1.RoleSpec{
+		{Name: "Report User", Ensure: v1.EnsurePresent, Login: true, Superuser: true, CreateDB: true, CreateRole: true, Inherit: ptr.To(false),
+			Replication: true, BypassRLS: true, ConnectionLimit: ptr.To[int32](0), ValidUntil: ptr.To(metav1.NewTime(time.Date(2027, 1, 31, 1, 0, 0, 0, time.FixedZone("CET", 3600)))),
+			MemberOf: []string{"pg_monitor", "readers"}, Comment: "it's one"},
+		{Name: "own", Login: true, PasswordSecret: &v1.SecretName{Name: "own-login"}}, {Name: "none", Login: true, DisablePassword: true},
+		{Name: "gone", Ensure: v1.EnsureAbsent, Login: true}, {Name: "o'wner", Login: true, CreateDB: true},
+	}
+	c.Spec.Databases = []v1.DatabaseSpec{{Name: "Web Shop"}, {Name: "gone", Ensure: v1.EnsureAbsent, Owner: "x"}, {
+		Name: "reports", Owner: "Report User", Encoding: "LATIN1", Locale: "de_DE",
+		Extensions: []v1.ExtensionSpec{{Name: "pg_trgm", Version: "1.6", Schema: "s"}, {Name: "hstore", Ensure: v1.EnsureAbsent}},
+		Schemas:    []v1.SchemaSpec{{Name: "s", Owner: "own", Grants: []v1.SchemaGrant{{Role: "readers", Privileges: []v1.SchemaPrivilege{"USAGE"}, Revoked: []v1.SchemaPrivilege{"CREATE"}}}}, {Name: "t", Ensure: v1.EnsureAbsent}},
+		Grants:     []v1.DatabaseGrant{{Role: "public", Revoked: []v1.DatabasePrivilege{"CONNECT"}}, {Role: "readers", Privileges: []v1.DatabasePrivilege{"CONNECT", "TEMPORARY"}}},
+	}}
 	c.Spec.Pod = v1.PodSpec{
 		Labels:       map[string]string{"team": "web"},
 		Annotations:  map[string]string{"example.com/scrape": "true"},
@@ -225,6 +238,8 @@ func goldenObjects(t *testing.T) map[string]any {
 		"secret-ca":                text(NewCASecret(c, pair)),
 		"secret-operator":          text(NewOperatorSecret(c, pki.Authorities{Signer: pair, Trusted: ca, Since: since}, pair)),
 		"secret-tls":               text(NewTLSSecret(c, "shop-2", ca, pair, pair)),
+		"secret-role":              text(NewRoleSecret(everything, everything.Spec.Roles[0], "a:b@c/d#e%f g-é", ca)),
+		"role-full":                InstanceRole(everything),
 		"certificate-hosts":        CertificateHosts(c, "shop-2", map[string]*corev1.Service{services[0].Name: balanced}),
 		"labels-of-everything":     Labels(c),
 	}

@@ -19,12 +19,12 @@ func InstanceServiceAccount(c *v1.PostgresCluster) *corev1.ServiceAccount {
 }
 
 // InstanceRole lets the agents touch their cluster's Lease, ConfigMap and rw
-// slice, and read the Secrets of the stores of its backups, by name, and nothing
-// else.
+// slice, and read the Secrets of its roles and of the stores of its backups, by
+// name, and nothing else.
 func InstanceRole(c *v1.PostgresCluster) *rbacv1.Role {
 	role := &rbacv1.Role{
 		ObjectMeta: objectMeta(c, ServiceAccount(c.Name)),
-		Rules: []rbacv1.PolicyRule{
+		Rules: append([]rbacv1.PolicyRule{
 			{
 				APIGroups:     []string{""},
 				Resources:     []string{"configmaps"},
@@ -43,7 +43,7 @@ func InstanceRole(c *v1.PostgresCluster) *rbacv1.Role {
 				ResourceNames: []string{EndpointSlice(c.Name)},
 				Verbs:         []string{"get", "list", "watch", "update"},
 			},
-		},
+		}, passwordRules(c)...),
 	}
 	if secrets := storeSecrets(c); len(secrets) > 0 { // a rule without names would be for all
 		role.Rules = append(role.Rules, rbacv1.PolicyRule{

@@ -31,20 +31,21 @@ func NewPassword() string { return rand.Text() }
 // NewAppSecret is the login of the application's owner, in the forms that
 // programs read. Its keys are those of the Service Binding specification.
 func NewAppSecret(c *v1.PostgresCluster, password string, ca []byte) *corev1.Secret {
+	database, owner := c.Spec.Bootstrap.Application()
 	return &corev1.Secret{
 		ObjectMeta: objectMeta(c, AppSecret(c.Name)),
 		Type:       corev1.SecretTypeOpaque,
-		Data:       appLogin(c, password, ca),
+		Data:       login(c, owner, database, password, ca),
 	}
 }
 
-func appLogin(c *v1.PostgresCluster, password string, ca []byte) map[string][]byte {
-	database, owner := c.Spec.Bootstrap.Application()
+// login is a login in every form that programs read.
+func login(c *v1.PostgresCluster, user, database, password string, ca []byte) map[string][]byte {
 	info := postgres.ConnInfo{
 		Host:     fmt.Sprintf("%s.%s.svc", RWService(c.Name), c.Namespace),
 		Port:     PostgresPort,
 		DBName:   database,
-		User:     owner,
+		User:     user,
 		Password: password,
 		Options:  map[string]string{"sslmode": "require"},
 	}

@@ -22,7 +22,7 @@ func TestB10DeletedObjectsComeBack(t *testing.T) {
 	t.Parallel()
 	f := framework.New(t)
 	f.StartOperator()
-	c := f.Create("shop", framework.Instances(2))
+	c := f.Create("shop", framework.Instances(2), role("reporting"))
 	c.AwaitReady()
 	primary := c.Live().Status.Primary
 	for key, o := range f.MustObjects() {
@@ -52,6 +52,7 @@ func TestB10EditedObjectsArePutBack(t *testing.T) {
 		{"a key of the ConfigMap", "configmaps/shop-config", `{"data":{"pg_hba.conf":"host all all all trust"}}`},
 		{"all keys of the ConfigMap", "configmaps/shop-config", `{"data":null}`},
 		{"host in the application's login", "secrets/shop-app", `{"data":{"host":"bWluZQ=="}}`},
+		{"host in a role's login", "secrets/shop-role-reporting", `{"data":{"host":"bWluZQ=="}}`},
 		{"rules of the Role", "roles/shop-instance", `{"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`},
 		{"subjects of the RoleBinding", "rolebindings/shop-instance", `{"subjects":null}`},
 		{"token of the ServiceAccount", "serviceaccounts/shop-instance", `{"automountServiceAccountToken":true}`},
@@ -61,11 +62,11 @@ func TestB10EditedObjectsArePutBack(t *testing.T) {
 	}
 	f := framework.New(t)
 	op := f.StartOperator()
-	c := f.Create("shop", framework.Instances(2), framework.Retain)
+	c := f.Create("shop", framework.Instances(2), framework.Retain, role("reporting"))
 	c.AwaitReady()
 	objects := f.MustObjects()
 	for _, key := range framework.Keys(objects) {
-		if strings.HasPrefix(key, "secrets/") && key != "secrets/shop-app" {
+		if strings.HasPrefix(key, "secrets/") && key != "secrets/shop-app" && key != "secrets/shop-role-reporting" {
 			continue // certificates have rules of their own
 		}
 		isVolume := strings.HasPrefix(key, "persistentvolumeclaims/")

@@ -15,10 +15,14 @@ import (
 // wantLogins looks whether every form of the published login has the password
 // and logs in.
 func wantLogins(ctx context.Context, f *framework.Framework, c *framework.Cluster, password string) error {
-	if _, err := c.TrySQL(ctx, framework.RW, "select 1"); err != nil {
+	return wantForms(ctx, f, c.Secret(), password)
+}
+
+// wantForms looks whether every form of a login has the password and logs in.
+func wantForms(ctx context.Context, f *framework.Framework, secret map[string]string, password string) error {
+	if _, err := f.PSQL(ctx, secret["uri"], "select 1"); err != nil {
 		return fmt.Errorf("uri: %w", err)
 	}
-	secret := c.Secret()
 	if secret["password"] != password {
 		return fmt.Errorf("the Secret's password is %q instead of %q", secret["password"], password)
 	}
@@ -28,7 +32,7 @@ func wantLogins(ctx context.Context, f *framework.Framework, c *framework.Cluste
 	// No password is asked for: what libpq does not find in the file, it does
 	// not have.
 	const pgpass = `umask 077; cat >/tmp/pgpass.$5; PGPASSFILE=/tmp/pgpass.$5 exec timeout 20 psql -X -w -At -h "$1" -p "$2" -U "$3" -d "$4" -c 'select 1'`
-	_, pgpassErr := f.InClient(ctx, secret["pgpass"]+"\n", pgpass, secret["host"], secret["port"], secret["username"], secret["dbname"], c.Name)
+	_, pgpassErr := f.InClient(ctx, secret["pgpass"]+"\n", pgpass, secret["host"], secret["port"], secret["username"], secret["dbname"], secret["host"])
 	return errors.Join(wrap("key/value", keyValueErr), wrap("pgpass", pgpassErr), wantJDBC(secret["jdbc-uri"], password))
 }
 

@@ -89,8 +89,12 @@ func TestF02QuotaWithoutRoom(t *testing.T) {
 func TestF04SettledClusterWritesNothing(t *testing.T) {
 	t.Parallel()
 	f := framework.New(t)
-	c := f.Create("calm", framework.Instances(2))
+	c := f.Create("calm", framework.Instances(2), func(c *v1.PostgresCluster) {
+		c.Spec.Roles = []v1.RoleSpec{{Name: "reader", Login: true, MemberOf: []string{"pg_read_all_data"}}}
+		c.Spec.Databases = []v1.DatabaseSpec{{Name: "reports", Owner: "reader"}}
+	})
 	c.AwaitReady()
+	c.AwaitCondition(v1.ConditionDatabasesReady, metav1.ConditionTrue)
 	c.AwaitRows(framework.RW, "select 1", "1") // the client has settled, too
 	f.Await(framework.Patience, "two looks show the same", func(ctx context.Context) error {
 		before := versions(t, f)

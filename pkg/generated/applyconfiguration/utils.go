@@ -28,10 +28,18 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.BackupStoreApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("BootstrapSpec"):
 		return &postgresv1.BootstrapSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("DatabaseGrant"):
+		return &postgresv1.DatabaseGrantApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("DatabaseSpec"):
+		return &postgresv1.DatabaseSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("DatabaseStatus"):
+		return &postgresv1.DatabaseStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("EnvSource"):
 		return &postgresv1.EnvSourceApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("EnvVar"):
 		return &postgresv1.EnvVarApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("ExtensionSpec"):
+		return &postgresv1.ExtensionSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("FailoverSpec"):
 		return &postgresv1.FailoverSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("InitdbSpec"):
@@ -72,10 +80,18 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.RestoreTargetApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RetentionSpec"):
 		return &postgresv1.RetentionSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RoleSpec"):
+		return &postgresv1.RoleSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RoleStatus"):
+		return &postgresv1.RoleStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("S3Store"):
 		return &postgresv1.S3StoreApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ScheduleStatus"):
 		return &postgresv1.ScheduleStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("SchemaGrant"):
+		return &postgresv1.SchemaGrantApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("SchemaSpec"):
+		return &postgresv1.SchemaSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("SecretName"):
 		return &postgresv1.SecretNameApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ServiceSpec"):

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -32,6 +33,7 @@ var settings = map[string]string{
 	"lock_timeout":                        "0",
 	"log_min_duration_statement":          "-1",
 	"log_statement":                       "none",
+	"pg_stat_statements.track_utility":    "off", // statements hold verifiers
 	"search_path":                         "pg_catalog",
 	"statement_timeout":                   "0",
 	"synchronous_commit":                  "local",
@@ -51,6 +53,13 @@ func OpenForScript(directory string, port int, database string) (*Server, error)
 		"lock_timeout", "statement_timeout", "synchronous_commit"} {
 		options[name] = settings[name]
 	}
+	return open(directory, port, database, options)
+}
+
+// OpenFor is like Open, with more settings than all of the agent's sessions have.
+func OpenFor(directory string, port int, database string, more map[string]string) (*Server, error) {
+	options := maps.Clone(settings)
+	maps.Copy(options, more)
 	return open(directory, port, database, options)
 }
 

@@ -403,6 +403,18 @@ func (a *agent) say(message string) {
 // endOfWAL is where every server of a test's cluster is.
 const endOfWAL = "0/5000000"
 
+// appliedBy is what a primary says of roles and databases that are as declared.
+func appliedBy(d instanceapi.Declared) *instanceapi.DeclaredState {
+	applied := &instanceapi.DeclaredState{Hash: d.Hash()}
+	for _, r := range d.Roles {
+		applied.Roles = append(applied.Roles, instanceapi.DeclaredEntry{Name: r.Name})
+	}
+	for _, database := range d.Databases {
+		applied.Databases = append(applied.Databases, instanceapi.DeclaredEntry{Name: database.Name})
+	}
+	return applied
+}
+
 // state is what the agent reports of itself.
 func (a *agent) state() instanceapi.State {
 	_, record, holder := a.lease()
@@ -428,6 +440,7 @@ func (a *agent) state() instanceapi.State {
 		}
 		if holder == a.me() {
 			s.Role, s.Ready, s.WrittenLSN = instanceapi.RolePrimary, true, endOfWAL
+			s.Declared = appliedBy(config.Declared)
 		} else {
 			s.Role, s.Streaming, s.Ready = instanceapi.RoleReplica, true, holder.PodUID != ""
 			s.ReceivedLSN, s.ReplayedLSN = endOfWAL, endOfWAL

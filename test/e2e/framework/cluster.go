@@ -419,7 +419,12 @@ func (c *Cluster) Secret() map[string]string {
 }
 
 func (c *Cluster) secret(ctx context.Context) (map[string]string, error) {
-	secret, err := c.f.Kube.CoreV1().Secrets(c.f.Namespace).Get(ctx, c.Name+"-app", metav1.GetOptions{})
+	return c.f.Secret(ctx, c.Name+"-app")
+}
+
+// Secret is what a Secret holds.
+func (f *Framework) Secret(ctx context.Context, name string) (map[string]string, error) {
+	secret, err := f.Kube.CoreV1().Secrets(f.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -433,12 +438,27 @@ func (c *Cluster) secret(ctx context.Context) (map[string]string, error) {
 // SetPassword edits the password in the published Secret.
 func (c *Cluster) SetPassword(password string) {
 	c.f.T.Helper()
+	c.f.SetPassword(c.Name+"-app", password)
+}
+
+// SetPassword edits the password in a Secret.
+func (f *Framework) SetPassword(secret, password string) {
+	f.T.Helper()
 	patch, err := json.Marshal(map[string]any{"data": map[string][]byte{"password": []byte(password)}})
 	if err != nil {
-		c.f.T.Fatal(err)
+		f.T.Fatal(err)
 	}
-	if _, err := c.f.Kube.CoreV1().Secrets(c.f.Namespace).Patch(c.f.ctx(), c.Name+"-app", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		c.f.T.Fatal(err)
+	if _, err := f.Kube.CoreV1().Secrets(f.Namespace).Patch(f.ctx(), secret, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		f.T.Fatal(err)
+	}
+}
+
+// CreateSecret makes a Secret of somebody else's.
+func (f *Framework) CreateSecret(name string, data map[string]string) {
+	f.T.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: data}
+	if _, err := f.Kube.CoreV1().Secrets(f.Namespace).Create(f.ctx(), secret, metav1.CreateOptions{}); err != nil {
+		f.T.Fatal(err)
 	}
 }
 

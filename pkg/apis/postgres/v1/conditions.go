@@ -70,6 +70,9 @@ const (
 	// ConditionBackedUp is True when the store of spec.backup holds a backup that can
 	// be restored, and the last one has not failed.
 	ConditionBackedUp = "BackedUp"
+	// ConditionDatabasesReady is True when the roles and databases of the spec are in
+	// the server as declared, or none are.
+	ConditionDatabasesReady = "DatabasesReady"
 	// ConditionSpecAccepted is False when the spec asks for something that the
 	// operator refuses; the message names the field and the way out.
 	ConditionSpecAccepted = "SpecAccepted"
@@ -151,6 +154,11 @@ const (
 	ReasonBackupCompleted      = "BackupCompleted"
 	ReasonBackupFailed         = "BackupFailed"
 	ReasonBackupRemoved        = "BackupRemoved"
+	ReasonNothingDeclared      = "NothingDeclared"
+	ReasonAsDeclared           = "AsDeclared"
+	ReasonApplyingDeclared     = "ApplyingDeclared"
+	ReasonDeclaredRefused      = "DeclaredRefused"
+	ReasonAgentOutdated        = "AgentOutdated"
 	ReasonAuthorityMade        = "AuthorityMade"
 	ReasonAuthorityRepaired    = "AuthorityRepaired"
 	ReasonAuthorityTrusted     = "AuthorityTrusted"

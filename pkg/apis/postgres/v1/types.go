@@ -100,6 +100,22 @@ type PostgresClusterSpec struct {
 	// +optional
 	Services ServicesSpec `json:"services,omitzero"`
 
+	// Roles that the server has beside the owner of the application's database.
+	// They are made, and kept as declared.
+	// +kubebuilder:validation:MaxItems=100
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Roles []RoleSpec `json:"roles,omitempty"`
+
+	// Databases of the server: further ones, and what the application's own shall
+	// have. They are made, and kept as declared.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Databases []DatabaseSpec `json:"databases,omitempty"`
+
 	// Template for what the operator does not own in the pods it makes.
 	// +optional
 	Pod PodSpec `json:"pod,omitzero"`
@@ -506,6 +522,18 @@ type PostgresClusterStatus struct {
 	// What the store of backups holds, and what comes next; none without spec.backup.
 	// +optional
 	Backup *BackupsStatus `json:"backup,omitempty"`
+	// The roles of the spec, in its order.
+	// +kubebuilder:validation:MaxItems=100
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Roles []RoleStatus `json:"roles,omitempty"`
+	// The databases of the spec, in its order.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Databases []DatabaseStatus `json:"databases,omitempty"`
 }
 
 // VolumeState says what becomes of a volume.

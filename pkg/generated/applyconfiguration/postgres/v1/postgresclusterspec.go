@@ -31,6 +31,12 @@ type PostgresClusterSpecApplyConfiguration struct {
 	Backup *BackupSpecApplyConfiguration `json:"backup,omitempty"`
 	// How clients reach the cluster. Default: from within the Kubernetes cluster.
 	Services *ServicesSpecApplyConfiguration `json:"services,omitempty"`
+	// Roles that the server has beside the owner of the application's database.
+	// They are made, and kept as declared.
+	Roles []RoleSpecApplyConfiguration `json:"roles,omitempty"`
+	// Databases of the server: further ones, and what the application's own shall
+	// have. They are made, and kept as declared.
+	Databases []DatabaseSpecApplyConfiguration `json:"databases,omitempty"`
 	// Template for what the operator does not own in the pods it makes.
 	Pod *PodSpecApplyConfiguration `json:"pod,omitempty"`
 	// While true, the operator watches and reports, and changes nothing: edits and
@@ -114,6 +120,32 @@ func (b *PostgresClusterSpecApplyConfiguration) WithBackup(value *BackupSpecAppl
 // If called multiple times, the Services field is set to the value of the last call.
 func (b *PostgresClusterSpecApplyConfiguration) WithServices(value *ServicesSpecApplyConfiguration) *PostgresClusterSpecApplyConfiguration {
 	b.Services = value
+	return b
+}
+
+// WithRoles adds the given value to the Roles field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Roles field.
+func (b *PostgresClusterSpecApplyConfiguration) WithRoles(values ...*RoleSpecApplyConfiguration) *PostgresClusterSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithRoles")
+		}
+		b.Roles = append(b.Roles, *values[i])
+	}
+	return b
+}
+
+// WithDatabases adds the given value to the Databases field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Databases field.
+func (b *PostgresClusterSpecApplyConfiguration) WithDatabases(values ...*DatabaseSpecApplyConfiguration) *PostgresClusterSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithDatabases")
+		}
+		b.Databases = append(b.Databases, *values[i])
+	}
 	return b
 }
 

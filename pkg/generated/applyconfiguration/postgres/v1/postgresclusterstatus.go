@@ -49,6 +49,10 @@ type PostgresClusterStatusApplyConfiguration struct {
 	Volumes []VolumeStatusApplyConfiguration `json:"volumes,omitempty"`
 	// What the store of backups holds, and what comes next; none without spec.backup.
 	Backup *BackupsStatusApplyConfiguration `json:"backup,omitempty"`
+	// The roles of the spec, in its order.
+	Roles []RoleStatusApplyConfiguration `json:"roles,omitempty"`
+	// The databases of the spec, in its order.
+	Databases []DatabaseStatusApplyConfiguration `json:"databases,omitempty"`
 }
 
 // PostgresClusterStatusApplyConfiguration constructs a declarative configuration of the PostgresClusterStatus type for use with
@@ -189,5 +193,31 @@ func (b *PostgresClusterStatusApplyConfiguration) WithVolumes(values ...*VolumeS
 // If called multiple times, the Backup field is set to the value of the last call.
 func (b *PostgresClusterStatusApplyConfiguration) WithBackup(value *BackupsStatusApplyConfiguration) *PostgresClusterStatusApplyConfiguration {
 	b.Backup = value
+	return b
+}
+
+// WithRoles adds the given value to the Roles field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Roles field.
+func (b *PostgresClusterStatusApplyConfiguration) WithRoles(values ...*RoleStatusApplyConfiguration) *PostgresClusterStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithRoles")
+		}
+		b.Roles = append(b.Roles, *values[i])
+	}
+	return b
+}
+
+// WithDatabases adds the given value to the Databases field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Databases field.
+func (b *PostgresClusterStatusApplyConfiguration) WithDatabases(values ...*DatabaseStatusApplyConfiguration) *PostgresClusterStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithDatabases")
+		}
+		b.Databases = append(b.Databases, *values[i])
+	}
 	return b
 }

@@ -1,0 +1,202 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/specs"
+)
+
+// ensureRoleSecrets keeps the logins of roles whose password the operator makes. One
+// whose password is no longer its role's goes; that of an entry that was removed from
+// the spec stays, as the role does.
+func ensureRoleSecrets(o Observation, p *Plan, trusted []byte) {
+	c := o.Cluster
+	for _, r := range c.Spec.Roles {
+		live := o.Secrets[specs.RoleSecret(c.Name, r.Name)]
+		switch {
+		case specs.HasOwnSecret(c, r) && live == nil:
+			p.create(specs.NewRoleSecret(c, r, specs.NewPassword(), trusted), "", "")
+		case specs.HasOwnSecret(c, r):
+			if repaired := specs.RepairRoleSecret(live, c, r, trusted); repaired != nil {
+				p.update(repaired)
+			}
+		case live != nil && specs.SecretOfRole(c, r) != live.Name:
+			p.delete(live, "", "")
+		}
+	}
+}
+
+// roleClientsWereGiven says whether the logins of roles name the authorities that are
+// trusted.
+func roleClientsWereGiven(o Observation, trusted []byte) bool {
+	return !slices.ContainsFunc(o.Cluster.Spec.Roles, func(r v1.RoleSpec) bool {
+		live := o.Secrets[specs.RoleSecret(o.Cluster.Name, r.Name)]
+		return live != nil && specs.HasOwnSecret(o.Cluster, r) && !bytes.Equal(live.Data[specs.CAKey], trusted)
+	})
+}
+
+// declared is what the agents are told, or were told last if the spec is refused.
+func (o Observation) declared(p Plan) instanceapi.Declared {
+	if p.SpecError != "" {
+		return o.told().Declared
+	}
+	return specs.DeclaredOf(o.Cluster)
+}
+
+// declaredState is what the primary says of roles and databases; nil while no
+// primary that serves does.
+func (o Observation) declaredState() *instanceapi.DeclaredState {
+	primary, found := o.primary()
+	if !found || primary.State == nil || !o.primaryServes() {
+		return nil
+	}
+	if primary.State.Declared == nil {
+		return &instanceapi.DeclaredState{}
+	}
+	return primary.State.Declared
+}
+
+// primaryKnowsRoles says whether the primary's agent is of a version that looks after
+// roles and databases.
+func (o Observation) primaryKnowsRoles() bool {
+	primary, found := o.primary()
+	return !found || primary.State == nil || primary.State.Declared != nil
+}
+
+// isApplyingDeclared says whether the primary is yet to come to what is declared.
+func (o Observation) isApplyingDeclared(p Plan) bool {
+	want, state := o.declared(p), o.declaredState()
+	return state != nil && o.primaryKnowsRoles() && state.Hash != want.Hash() && !(state.Hash == "" && want.IsEmpty())
+}
+
+// databasesReady says whether the roles and databases of the spec are in the server
+// as declared. While nobody can say, it stays as it was.
+func databasesReady(o Observation, p Plan) metav1.Condition {
+	const kind = v1.ConditionDatabasesReady
+	state := o.declaredState()
+	before := meta.FindStatusCondition(o.Cluster.Status.Conditions, kind)
+	switch {
+	case o.declared(p).IsEmpty():
+		return yes(kind, v1.ReasonNothingDeclared, "")
+	case state == nil && before != nil && before.Reason != v1.ReasonNothingDeclared && before.ObservedGeneration == o.Cluster.Generation:
+		return metav1.Condition{Type: kind, Status: before.Status, Reason: before.Reason, Message: before.Message}
+	case state == nil:
+		return no(kind, v1.ReasonApplyingDeclared, "waiting for a primary that takes writes and says how far it is with roles and databases")
+	case !o.primaryKnowsRoles():
+		return no(kind, v1.ReasonAgentOutdated, fmt.Sprintf("the agent of %s was brought by an operator that did not know of roles and databases; restart the instances with kubectl annotate pg/%s --overwrite %s=$(date +%%s)",
+			o.primaryName(), o.Cluster.Name, v1.RestartAnnotation))
+	case o.isApplyingDeclared(p):
+		return no(kind, v1.ReasonApplyingDeclared, "the newest roles and databases are on their way to "+o.primaryName())
+	}
+	var problems []string
+	for _, e := range state.Roles {
+		if e.Problem != "" {
+			problems = append(problems, "role "+e.Name+": "+e.Problem)
+		}
+	}
+	for _, e := range state.Databases {
+		if e.Problem != "" {
+			problems = append(problems, "database "+e.Name+": "+e.Problem)
+		}
+	}
+	if len(problems) > 0 {
+		return no(kind, v1.ReasonDeclaredRefused, limit(strings.Join(problems, "; ")))
+	}
+	return yes(kind, v1.ReasonAsDeclared, "")
+}
+
+// roleStatuses has a row for each role of the spec. What nobody can say now stays as
+// it was.
+func roleStatuses(o Observation, p Plan) []v1.RoleStatus {
+	var rows []v1.RoleStatus
+	for _, r := range o.Cluster.Spec.Roles {
+		row := v1.RoleStatus{Name: r.Name, Secret: specs.SecretOfRole(o.Cluster, r)}
+		i := slices.IndexFunc(o.Cluster.Status.Roles, func(s v1.RoleStatus) bool { return s.Name == r.Name })
+		if i >= 0 {
+			row.Ready, row.Message = o.Cluster.Status.Roles[i].Ready, o.Cluster.Status.Roles[i].Message
+		}
+		row.Ready, row.Message = o.entryStatus(p, r.Name, row.Ready, row.Message, func(s *instanceapi.DeclaredState) []instanceapi.DeclaredEntry { return s.Roles })
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// databaseStatuses does for databases what roleStatuses does for roles.
+func databaseStatuses(o Observation, p Plan) []v1.DatabaseStatus {
+	var rows []v1.DatabaseStatus
+	for _, d := range o.Cluster.Spec.Databases {
+		row := v1.DatabaseStatus{Name: d.Name}
+		i := slices.IndexFunc(o.Cluster.Status.Databases, func(s v1.DatabaseStatus) bool { return s.Name == d.Name })
+		if i >= 0 {
+			row = o.Cluster.Status.Databases[i]
+		}
+		row.Ready, row.Message = o.entryStatus(p, d.Name, row.Ready, row.Message, func(s *instanceapi.DeclaredState) []instanceapi.DeclaredEntry { return s.Databases })
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// entryStatus is what the primary says of an entry; as it was before if it speaks of
+// another spec, or of none.
+func (o Observation) entryStatus(p Plan, name string, ready bool, message string, of func(*instanceapi.DeclaredState) []instanceapi.DeclaredEntry) (bool, string) {
+	state := o.declaredState()
+	if state == nil || state.Hash != o.declared(p).Hash() {
+		return ready, message
+	}
+	entries := of(state)
+	i := slices.IndexFunc(entries, func(e instanceapi.DeclaredEntry) bool { return e.Name == name })
+	if i < 0 {
+		return ready, message // the spec is refused, and what is in force has no such entry
+	}
+	return entries[i].Problem == "", limit(entries[i].Problem)
+}
+
+// entryNews is an entry whose state has changed in a way that people are told of.
+type entryNews struct {
+	Entry, Kind, Reason, Note string
+}
+
+// newsOfEntries are the entries that have got into trouble, or out of it.
+func newsOfEntries(before, after v1.PostgresClusterStatus) []entryNews {
+	was := map[string]string{}
+	for _, r := range before.Roles {
+		was["role "+r.Name] = r.Message
+	}
+	for _, d := range before.Databases {
+		was["database "+d.Name] = d.Message
+	}
+	var news []entryNews
+	add := func(what string, ready bool, message string) {
+		switch {
+		case message != "" && message != was[what]:
+			news = append(news, entryNews{what, corev1.EventTypeWarning, v1.ReasonDeclaredRefused, what + ": " + message})
+		case ready && was[what] != "":
+			news = append(news, entryNews{what, corev1.EventTypeNormal, v1.ReasonAsDeclared, what + " is as declared"})
+		}
+	}
+	for _, r := range after.Roles {
+		add("role "+r.Name, r.Ready, r.Message)
+	}
+	for _, d := range after.Databases {
+		add("database "+d.Name, d.Ready, d.Message)
+	}
+	return news
+}
+
+// announceEntries makes an event of each. Their action names the entry: events that
+// differ in their note alone would be counted as one.
+func (l *Loop) announceEntries(c *v1.PostgresCluster, before, after v1.PostgresClusterStatus) {
+	for _, n := range newsOfEntries(before, after) {
+		l.log.WithField("reason", n.Reason).Info(n.Note)
+		l.Events.Eventf(c, nil, n.Kind, n.Reason, "Observe "+n.Entry, "%s", noteOf(n.Note))
+	}
+}
