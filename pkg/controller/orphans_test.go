@@ -32,7 +32,8 @@ func orphansOf(t *testing.T, backups ...*v1.PostgresBackup) (orphans, *postgresf
 			t.Fatal(err)
 		}
 	}
-	return orphans{backups: cluster.NewBackups(indexer), client: client.PgopV1()}, client
+	restores := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cluster.RestoreIndexers())
+	return orphans{backups: cluster.NewBackups(indexer), restores: cluster.NewRestores(restores), client: client.PgopV1()}, client
 }
 
 // D-03: no backup is without a word about what it waits for, and none runs for ever.
