@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -24,6 +25,12 @@ var rollbackCases = []analyseCase{
 	{why: "a restore in place: no pod is left, and the Lease tells of a reign that is over", change: func(w *world) {
 		w.rolling(v1.RestoreStopping)
 		for len(w.objects["Pod"]) > 0 {
+			w.turns(1)
+		}
+	}},
+	{why: "a restore in place: no pod is left, and no address either", change: func(w *world) {
+		w.rolling(v1.RestoreStopping)
+		for len(w.objects["Pod"]) > 0 || len(w.objects["EndpointSlice"]["shop-rw"].(*discoveryv1.EndpointSlice).Endpoints) > 0 {
 			w.turns(1)
 		}
 	}},

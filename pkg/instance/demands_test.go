@@ -144,7 +144,7 @@ func TestC13ConfigurationRefusedAtARestart(t *testing.T) {
 	w.apply(func() { w.conf["shared_preload_libraries"] = "nope"; w.conf["work_mem"] = "5MB" })
 	for _, p := range []*testPod{primary, replica} {
 		p.waitFor("what waits for a restart", func(s instanceapi.State) bool {
-			return cmp.Equal(s.PendingRestart, []string{"shared_preload_libraries"}) && s.ConfigError == ""
+			return cmp.Equal(s.PendingRestart, []string{"shared_preload_libraries"}) && s.ConfigError == "" && s.ConfigHash == w.configHash()
 		})
 		began := p.query("SELECT pg_postmaster_start_time()")
 		w.apply(func() {

@@ -304,7 +304,8 @@ func TestD18MissingAndDamagedObjectsAreNamed(t *testing.T) {
 }
 
 // A restore that is cut short begins anew. The source had more of what recovery
-// needs than this cluster is given, and WAL goes to a volume of its own.
+// needs than this cluster is given, no role of the owner's name, and WAL in the data
+// directory.
 func TestRestoreBeginsAnewAndNeedsNoMoreThanItIsGiven(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -312,16 +313,23 @@ func TestRestoreBeginsAnewAndNeedsNoMoreThanItIsGiven(t *testing.T) {
 	first, p, store := sourceIn(w)
 	p.takeWell(backup.Full, "")
 	p.write(1)
+	// Replayed only by a server that may have prepared transactions.
+	must(t, p.sql.Exec(t.Context(), "BEGIN; INSERT INTO public.ledger VALUES (2); PREPARE TRANSACTION 'x'"))
+	must(t, p.sql.Exec(t.Context(), "COMMIT PREPARED 'x'"))
 	p.archiveAll(store)
 	w = first.restores(instanceapi.Restore{Store: store})
 	w.withWAL = true
+	w.apply(func() { w.config.Bootstrap.Owner = "newcomer" })
 	restored := w.start("shop-1", "127.0.0.1")
 	restored.waitFor("restores", func(s instanceapi.State) bool { return s.Restored > 0 })
 	restored.stop()
 	restored = w.start("shop-1", "127.0.0.1")
 	restored.waitFor("ready", isReady)
-	if got := restored.ledger(); got != "1" {
+	if got := restored.ledger(); got != "1 2" {
 		t.Errorf("it has %q", got)
+	}
+	if got := restored.query("SELECT rolcanlogin AND rolpassword IS NOT NULL FROM pg_authid WHERE rolname = 'newcomer'"); got != "true" {
+		t.Errorf("the owner that the backup doesn't have: %s", got)
 	}
 	if got := restored.query("SELECT current_setting('max_connections') || ' ' || current_setting('max_prepared_transactions')"); got != "20 0" {
 		t.Errorf("its server has %s", got)

@@ -99,6 +99,12 @@ func newWorldOf(t *testing.T, bin string, major int) *world {
 	return w
 }
 
+// configHash is that of the configuration which was applied last.
+func (w *world) configHash() string {
+	conf := postgres.RenderConf(postgres.Merge(postgres.Defaults(1<<30), w.conf))
+	return instanceapi.ConfigHash(conf, postgres.RenderHBA(w.hba))
+}
+
 // apply changes the configuration as the operator does.
 func (w *world) apply(change func()) {
 	change()

@@ -3,6 +3,7 @@ package s3
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ type Config struct {
 	// service account.
 	Login func() (Login, error)
 	// CA are the authorities that the endpoint's certificate may come from; nil:
-	// those of the machine.
+	// those of the machine, or where it has none Mozilla's.
 	CA *x509.CertPool
 }
 
@@ -66,21 +67,35 @@ func New(config Config) (*Store, error) {
 		// Services other than Amazon's seldom have a name in DNS for each bucket.
 		options.BucketLookup = minio.BucketLookupPath
 	}
-	if config.CA != nil {
-		transport, err := minio.DefaultTransport(options.Secure)
-		if err != nil {
+	if options.Secure {
+		if options.Transport, err = transport(config.CA); err != nil {
 			return nil, fmt.Errorf("connect to S3 endpoint %s: %w", endpoint, err)
 		}
-		if transport.TLSClientConfig != nil {
-			transport.TLSClientConfig.RootCAs = config.CA
-		}
-		options.Transport = transport
 	}
 	client, err := minio.New(at.Host, options)
 	if err != nil {
 		return nil, fmt.Errorf("connect to S3 endpoint %s: %w", endpoint, err)
 	}
 	return &Store{core: minio.Core{Client: client}, config: config}, nil
+}
+
+// transport trusts those authorities; nil: the machine's, or Mozilla's.
+func transport(ca *x509.CertPool) (*http.Transport, error) {
+	const secure = true
+	t, err := minio.DefaultTransport(secure)
+	if err != nil {
+		return nil, err
+	}
+	if ca == nil {
+		if ca, err = authorities(); err != nil {
+			return nil, err
+		}
+	}
+	if t.TLSClientConfig == nil {
+		t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	t.TLSClientConfig.RootCAs = ca
+	return t, nil
 }
 
 // String names the bucket and where it is.

@@ -37,6 +37,7 @@ func (k *Kubelet) listKinds() {
 	k.kinds = []kind{
 		{v1.SchemeGroupVersion.WithResource("postgresclusters"), k.clusters},
 		{v1.SchemeGroupVersion.WithResource("postgresbackups"), pgop.PostgresBackups().Informer()},
+		{v1.SchemeGroupVersion.WithResource("postgresrestores"), pgop.PostgresRestores().Informer()},
 		{corev1.SchemeGroupVersion.WithResource("pods"), core.Pods().Informer()},
 		{corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), core.PersistentVolumeClaims().Informer()},
 		{corev1.SchemeGroupVersion.WithResource("services"), core.Services().Informer()},

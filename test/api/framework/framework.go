@@ -91,7 +91,9 @@ func (c Clients) InstallCRD(ctx context.Context) error {
 	logger.SetLevel(logrus.ErrorLevel)
 	unnumbered := []byte(`{"metadata":{"annotations":{"pgop.dev/schema-version":null}}}`)
 	for name, manifest := range map[string][]byte{
-		"postgresclusters.pgop.dev": deploy.PostgresClusterCRD, "postgresbackups.pgop.dev": deploy.PostgresBackupCRD,
+		"postgresclusters.pgop.dev": deploy.PostgresClusterCRD,
+		"postgresbackups.pgop.dev":  deploy.PostgresBackupCRD,
+		"postgresrestores.pgop.dev": deploy.PostgresRestoreCRD,
 	} {
 		_, err := crds.Patch(ctx, name, types.MergePatchType, unnumbered, metav1.PatchOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
