@@ -67,8 +67,9 @@ type Loop struct {
 	agents  *agents
 	log     *logrus.Entry
 	// lease is what was last seen of the cluster's Lease, switchover of what the
-	// primary is asked for, stop of a cluster that stops, rotation of the authorities, and homeless the claims for
-	// whose pods no node is found.
+	// primary is asked for, stop of a cluster that stops, rotation of the authorities,
+	// homeless the claims for whose pods no node is found, and ends the containers of
+	// whose end people were told.
 	lease, switchover, stop, rotation sighting
 	homeless                          sightings
 	ends                              containerEnds
