@@ -69,8 +69,9 @@ type Loop struct {
 	log     *logrus.Entry
 	// lease is what was last seen of the cluster's Lease, switchover of what the
 	// primary is asked for, stop of a cluster that stops, rotation of the authorities,
-	// backup of what an agent says of the one that it was asked for, and homeless the
-	// claims for whose pods no node is found.
+	// backup of what an agent says of the one that it was asked for, homeless the
+	// claims for whose pods no node is found, and ends the containers of whose end
+	// people were told.
 	lease, switchover, stop, rotation, backup sighting
 	homeless                                  sightings
 	ends                                      containerEnds
