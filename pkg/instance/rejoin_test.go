@@ -163,7 +163,7 @@ func TestC04RewindThatIsInterrupted(t *testing.T) {
 			o := w.options("shop-1", former.options.PodIP)
 			began, goOn := interruptibleRewind(w, &o)
 			rewinding := w.startWith(o)
-			w.eventually("a rewind", began, func() string { return string(rewinding.State(context.Background()).Phase) })
+			rewinding.waitFor("rewinds", func(s instanceapi.State) bool { return s.Phase == instanceapi.PhaseRewinding && began() })
 			now := c.interrupt(w, primary, rewinding, goOn)
 			now.wantRejoined(former.identity.ID, byClone)
 			if exists(now.volume.inside("half")) {

@@ -73,7 +73,7 @@ func TestC04RewindThatIsInterruptedWithWALVolume(t *testing.T) {
 	o := w.options("shop-1", former.options.PodIP)
 	began, _ := interruptibleRewind(w, &o)
 	rewinding := w.startWith(o)
-	w.eventually("a rewind", began, func() string { return string(rewinding.State(context.Background()).Phase) })
+	rewinding.waitFor("rewinds", func(s instanceapi.State) bool { return s.Phase == instanceapi.PhaseRewinding && began() })
 	rewinding.vanish()
 	v := rewinding.volume
 	// And a clone that did not come far.
