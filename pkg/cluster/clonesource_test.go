@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"crypto/x509"
+	"encoding/pem"
 	"testing"
 	"time"
 
@@ -33,11 +34,11 @@ var otherCA = func() pki.Pair {
 func (w *world) copyOf() {
 	*w = *newWorld(1)
 	w.edit(func(s *v1.PostgresClusterSpec) {
-		s.Bootstrap = &v1.BootstrapSpec{Clone: &v1.CloneSource{Cluster: "other", Database: "shop"}}
+		s.Bootstrap = &v1.BootstrapSpec{Clone: &v1.CloneSource{Cluster: "other"}}
 	})
 }
 
-// other adds the cluster "other", whose instances have those roles, in order, and
+// otherServes adds the cluster "other", whose instances have those roles, in order, and
 // serve.
 func (w *world) otherServes(edit func(*v1.PostgresCluster), roles ...instanceapi.Role) {
 	c := &v1.PostgresCluster{
@@ -200,8 +201,9 @@ func TestRecreatedCopyNeedsNoSource(t *testing.T) {
 	w.copyOf()
 	w.otherServes(asItIs, instanceapi.RolePrimary)
 	w.settle()
-	w.recreate()
-	w.others = nil
+	spec := w.cluster.Spec
+	w.rebirth(1)
+	w.cluster.Spec, w.others = spec, nil
 	status, settled := w.settle()
 	if !settled || status.SystemID != otherSystemID || status.Phase != v1.PhaseHealthy {
 		t.Errorf("settled %v, as %+v", settled, status)
@@ -209,4 +211,28 @@ func TestRecreatedCopyNeedsNoSource(t *testing.T) {
 	if accepted := meta.FindStatusCondition(status.Conditions, v1.ConditionSpecAccepted); accepted.Status != metav1.ConditionTrue {
 		t.Errorf("the spec is refused: %s", accepted.Message)
 	}
+
+	w.rebirth(1)
+	w.cluster.Spec = spec
+	clear(w.data)
+	if status, _ = w.settle(); reasonOf(status, v1.ConditionSpecAccepted) != v1.ReasonInvalid || status.SystemID != "" {
+		t.Errorf("without data, and nobody to copy: %+v", status)
+	}
+	w.otherServes(asItIs, instanceapi.RolePrimary)
+	if status, settled = w.settle(); !settled || status.SystemID != otherSystemID || status.Phase != v1.PhaseHealthy {
+		t.Errorf("the other cluster is back: settled %v, as %+v", settled, status)
+	}
+}
+
+func subjectOf(t *testing.T, cert []byte) string {
+	t.Helper()
+	block, _ := pem.Decode(cert)
+	if block == nil {
+		t.Fatal("no certificate")
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leaf.Subject.CommonName
 }
