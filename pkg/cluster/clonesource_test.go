@@ -33,6 +33,11 @@ var otherCA = func() pki.Pair {
 // copyOf makes w a new cluster of one that is to be a copy of "other".
 func (w *world) copyOf() {
 	*w = *newWorld(1)
+	w.copies()
+}
+
+// copies asks for a copy of "other".
+func (w *world) copies() {
 	w.edit(func(s *v1.PostgresClusterSpec) {
 		s.Bootstrap = &v1.BootstrapSpec{Clone: &v1.CloneSource{Cluster: "other"}}
 	})
