@@ -241,3 +241,17 @@ func subjectOf(t *testing.T, cert []byte) string {
 	}
 	return leaf.Subject.CommonName
 }
+
+// While it is not known whom to copy, nobody makes an empty database instead, though
+// there is an instance that could.
+func TestNobodyMakesAnEmptyDatabaseInsteadOfACopy(t *testing.T) {
+	w := newWorld(1)
+	copying(w)
+	w.otherServes(func(c *v1.PostgresCluster) { c.Name, c.Status.SystemID = "third", "" })
+	w.edit(func(s *v1.PostgresClusterSpec) { s.Bootstrap.Clone.Cluster = "third" })
+	w.catchUp(allKinds...)
+	w.pass()
+	if told := w.told().Bootstrap; told.Instance != "" || told.Clone != nil || told.Encoding != "" {
+		t.Errorf("the agents are told %+v", told)
+	}
+}
