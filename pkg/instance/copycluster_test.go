@@ -16,7 +16,7 @@ func (from *world) copies(p *testPod, address string) *world {
 	from.Helper()
 	w := newWorldOf(from.T, from.bin, from.major)
 	w.setPassword("app", "app", "another")
-	w.kube.secrets = map[string]map[string][]byte{"shop-clone": from.cloneSecret(from.ca)}
+	w.kube.setSecret("shop-clone", false, from.cloneSecret(from.ca))
 	w.apply(func() {
 		b := &w.config.Bootstrap
 		b.Encoding, b.Locale, b.DataChecksums = "", "", false
@@ -26,10 +26,13 @@ func (from *world) copies(p *testPod, address string) *world {
 }
 
 // cloneSecret lets a copy in that trusts this world, with a certificate of ca.
-func (w *world) cloneSecret(ca pki.Pair) map[string][]byte {
+func (w *world) cloneSecret(ca pki.Pair) map[string]string {
 	leaf, err := ca.NewLeaf(postgres.ReplicationRole, nil, time.Now())
 	must(w.T, err)
-	return map[string][]byte{instanceapi.CAFile: w.ca.Cert, instanceapi.ReplicationCertFile: leaf.Cert, instanceapi.ReplicationKeyFile: leaf.Key}
+	return map[string]string{
+		instanceapi.CAFile:              string(w.ca.Cert),
+		instanceapi.ReplicationCertFile: string(leaf.Cert), instanceapi.ReplicationKeyFile: string(leaf.Key),
+	}
 }
 
 // A running cluster is copied, from its primary or from a replica. The copy has this
@@ -112,23 +115,20 @@ func TestCopyNeedsTheOtherClustersAuthority(t *testing.T) {
 	p := other.start("shop-1", "127.0.73.1")
 	p.waitFor("ready", isReady)
 	w := other.copies(p, "127.0.73.1")
-	right := w.kube.secrets["shop-clone"]
-	serves := func(secret map[string][]byte) {
-		w.kube.set(func(f *fakeKubernetes) { f.secrets = map[string]map[string][]byte{"shop-clone": secret} })
-	}
-	serves(nil)
+	serves := func(secret map[string]string) { w.kube.setSecret("shop-clone", false, secret) }
+	serves(map[string]string{})
 	made := w.start("shop-1", "127.0.74.1")
 	made.waitFor("has no key", failsWith("shop-clone", "has no key ca.crt"))
 	serves(other.cloneSecret(w.ca))
 	made.waitFor("is not let in", failsWith("copy cluster other from shop-1"))
 	untrusted := other.cloneSecret(other.ca)
-	untrusted[instanceapi.CAFile] = w.ca.Cert
+	untrusted[instanceapi.CAFile] = string(w.ca.Cert)
 	serves(untrusted)
 	made.waitFor("does not trust it", failsWith("copy cluster other from shop-1", "certificate verify failed"))
 	if exists(made.volume.data()) || exists(made.volume.marker()) || made.State(t.Context()).HasData {
 		t.Error("something of the copy is there")
 	}
-	serves(right)
+	serves(other.cloneSecret(other.ca))
 	made.waitFor("ready", isReady)
 }
 
