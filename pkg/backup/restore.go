@@ -87,16 +87,16 @@ func (r *Repository) restore(ctx context.Context, programs *pgrun.Programs, chai
 	} else if err := r.restoreChain(ctx, programs, chain, o); err != nil {
 		return err
 	}
-	if err := markForRecovery(o.Data); err != nil {
+	if err := MarkForRecovery(o.Data); err != nil {
 		return err
 	}
 	return syncVolume(o.Data)
 }
 
-// markForRecovery lets the server recover from the archive. A backup of a
+// MarkForRecovery lets a server recover that starts on data from a base backup. A backup of a
 // replica holds the mark of one, with which the server would wait for more WAL
 // for ever; without any it would take the data for those of a crash.
-func markForRecovery(data string) error {
+func MarkForRecovery(data string) error {
 	err := os.Remove(filepath.Join(data, "standby.signal"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

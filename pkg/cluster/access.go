@@ -51,7 +51,7 @@ func ensureConfiguration(o Observation, p *Plan) {
 	config.SystemID, config.Members, config.Initialiser = id, p.Members, initialiser(o, p)
 	config.Switchover, config.SwitchoverAsked, config.Reclone = p.Switchover, p.SwitchoverAsked, p.Reclone
 	config.ForcePromote, config.Restart, config.Stop = p.ForcePromote, p.Restart, p.Stop
-	config.TakeBackup = p.TakeBackup
+	config.TakeBackup, config.Clone = p.TakeBackup, o.cloneToTell()
 	if p.SpecError != "" {
 		if o.ConfigMap == nil {
 			return

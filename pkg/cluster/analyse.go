@@ -20,7 +20,7 @@ const (
 // the random numbers in new keys and passwords, and never modifies o.
 func Analyse(o Observation) Plan {
 	p := Plan{RecheckAfter: idleRecheck}
-	if err := errors.Join(specs.CheckConfiguration(o.Cluster), checkWALVolumes(o), checkSchedules(o.Cluster), checkRestore(o)); err != nil {
+	if err := errors.Join(specs.CheckConfiguration(o.Cluster), checkWALVolumes(o), checkSchedules(o.Cluster), checkSource(o)); err != nil {
 		p.SpecError = err.Error()
 	}
 	if p.SpecError != "" && o.ConfigMap == nil && o.Cluster.Status.SystemID == "" {
@@ -31,7 +31,7 @@ func Analyse(o Observation) Plan {
 		if p.Paused {
 			p.hold()
 		}
-		if o.RestoreRefused != "" {
+		if o.SourceRefused != "" {
 			p.RecheckAfter = busyRecheck // what it is about may change without an edit
 		}
 		return p
@@ -68,6 +68,7 @@ var rules = []func(Observation, *Plan){
 	awaitDeletions,
 	ensureAccess,
 	ensureSecrets,
+	ensureCloneSecret,
 	passRequestsOn,
 	planChange,
 	planBackups,

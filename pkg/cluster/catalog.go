@@ -43,7 +43,7 @@ func observeBackups(l *Backups, o *Observation) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	o.Cluster.Spec.Bootstrap.Restore, o.RestoreWaits, o.RestoreRefused = locate(o.Cluster, source)
+	o.Cluster.Spec.Bootstrap.Restore, o.SourceWaits, o.SourceRefused = locate(o.Cluster, source)
 	return nil
 }
 

@@ -58,8 +58,8 @@ func endOf(pod *corev1.Pod) string {
 // themselves. No pod is made on a volume that is on its way out, since it would
 // keep the volume from going.
 func ensurePods(o Observation, p *Plan) {
-	if id, _ := o.systemID(); o.RestoreWaits != "" && id == "" {
-		p.wait("%s", o.RestoreWaits)
+	if id, _ := o.systemID(); o.SourceWaits != "" && id == "" && !o.mayHoldData() {
+		p.wait("%s", o.SourceWaits)
 		return
 	}
 	for _, name := range p.Members {

@@ -169,6 +169,9 @@ func initialiser(o Observation, p *Plan) string {
 	if restore := o.Cluster.Spec.Bootstrap.Restore; restore != nil && restore.Store == nil {
 		return "" // and nobody makes an empty one instead
 	}
+	if o.Cluster.Spec.Bootstrap.Clone != nil && o.cloneToTell() == nil {
+		return ""
+	}
 	if !unanimous {
 		p.wait("the volumes of this cluster hold different databases; delete those that don't belong to it")
 		return ""

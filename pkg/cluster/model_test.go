@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
@@ -26,6 +27,10 @@ import (
 func TestPassesConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(int32(rapid.IntRange(1, 4).Draw(t, "instances")))
+		if rapid.Bool().Draw(t, "a copy of another cluster") {
+			w.copies()
+			w.otherServes(asItIs, instanceapi.RolePrimary, instanceapi.RoleReplica)
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"":     func(t *rapid.T) { checkStatus(t, w.cluster) },
 			"pass": func(t *rapid.T) { w.catchUp(allKinds...); checkedPass(t, w) },
@@ -153,6 +158,18 @@ func TestPassesConverge(t *testing.T) {
 				w.bucket.lacks = rapid.SampledFrom([]string{"", "the archive lacks a segment"}).Draw(t, "lacks")
 			},
 
+			"the other cluster serves, or does not, or is gone": func(t *rapid.T) {
+				w.otherServes(asItIs, instanceapi.RolePrimary, instanceapi.RoleReplica)
+				for _, name := range []string{"other-1", "other-2"} {
+					if rapid.Bool().Draw(t, name+" is not ready") {
+						w.otherPod(name, notReady)
+					}
+				}
+				if rapid.Bool().Draw(t, "gone") {
+					w.others = nil
+				}
+			},
+
 			"switch retain": func(t *rapid.T) {
 				retain := rapid.SampledFrom([]v1.RetainPolicy{v1.RetainVolumes, v1.DeleteVolumes}).Draw(t, "retain")
 				w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Retain = retain })
@@ -195,6 +212,7 @@ func TestPassesConverge(t *testing.T) {
 		clear(w.lost)
 		w.nodes = nil
 		w.elections = true
+		w.otherServes(asItIs, instanceapi.RolePrimary)
 		w.edit(func(s *v1.PostgresClusterSpec) { s.Postgres.Parameters, s.Paused = nil, false })
 		if w.cluster.Spec.Backup != nil {
 			w.edit(func(s *v1.PostgresClusterSpec) { s.Backup.Schedules = nil }) // or there is always something to do
@@ -230,6 +248,9 @@ func TestPassesConverge(t *testing.T) {
 		}
 		if told := w.observe().told(); status.Phase == v1.PhaseHealthy && (told.Switchover != nil || told.Reclone != nil || told.ForcePromote != nil) {
 			t.Errorf("settled, and the agents are still asked for something: %+v", told)
+		}
+		if w.cluster.Status.SystemID != "" && (w.secret("shop-clone") != nil || w.told().Bootstrap.Clone != nil) {
+			t.Error("settled, and the other cluster may still be copied")
 		}
 		checkBackups(t, w)
 		checkRestores(t, w)

@@ -66,9 +66,13 @@ type Observation struct {
 	// BackupWaited is for how long the agent that was asked for a backup has said
 	// nothing of it, by the operator's own clock.
 	BackupWaited time.Duration
-	// RestoreWaits is what the restore of a PostgresBackup waits for, and
-	// RestoreRefused why it can't be: then Cluster does not say where it lies.
-	RestoreWaits, RestoreRefused string
+	// CloneFrom is the server that the first database is to be a copy of; nil: none is
+	// to be, or can be.
+	CloneFrom *cloneSource
+	// SourceWaits is what the restore of a PostgresBackup, or the copy of a cluster,
+	// waits for, and SourceRefused why it can't be: then Cluster does not say where the
+	// backup lies, and CloneFrom not who is copied.
+	SourceWaits, SourceRefused string
 
 	// Spares are volumes that an earlier cluster of the name left and that this
 	// one has no use for, and those of instances that were given up. What they
@@ -199,6 +203,14 @@ func (o Observation) isSpare(i Instance) bool {
 		return len(i.allClaims()) > 0 && specs.IsAdopted(i.allClaims()[0], o.Cluster)
 	}
 	return o.isGivenUp(i) || specs.IsAdopted(i.Volume, o.Cluster) && o.primaryServes()
+}
+
+// mayHoldData says whether an earlier cluster of the name left a volume of which it is
+// not known yet what it holds. Then nothing needs to be made, perhaps.
+func (o Observation) mayHoldData() bool {
+	return slices.ContainsFunc(o.Instances, func(i Instance) bool {
+		return i.Volume != nil && specs.IsAdopted(i.Volume, o.Cluster) && (i.State == nil || !i.State.Inspected || i.State.HasData)
+	})
 }
 
 // isReady says whether the instance serves. A sidecar that does not run is none of

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	postgreslisters "github.com/pgop/postgres-operator/pkg/generated/listers/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
@@ -44,6 +45,8 @@ type Listers struct {
 	Leases          coordinationlisters.LeaseLister
 	EndpointSlices  discoverylisters.EndpointSliceLister
 	Budgets         policylisters.PodDisruptionBudgetLister
+	// Clusters are all that there are: one may be a copy of another.
+	Clusters postgreslisters.PostgresClusterLister
 	// Backups are those of all clusters.
 	Backups *Backups
 	// Restores are those of all clusters.
@@ -91,6 +94,9 @@ func observe(ctx context.Context, l Listers, agents asker, c *v1.PostgresCluster
 		return Observation{}, err
 	}
 	if err := observeBackups(l.Backups, &o); err != nil {
+		return Observation{}, err
+	}
+	if err := observeClone(l, &o); err != nil {
 		return Observation{}, err
 	}
 	if o.Restores, err = l.Restores.Of(cache.MetaObjectToName(c)); err != nil {

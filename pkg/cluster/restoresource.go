@@ -51,15 +51,15 @@ func majorOf(version string) (int32, bool) {
 	return int32(n), err == nil
 }
 
-// checkRestore refuses to make a database of a backup that can't be, as far as that
-// is known here. The agent that does it looks closer.
-func checkRestore(o Observation) error {
-	if !specs.RestoreIsDue(o.Cluster) {
-		return nil
-	}
+// checkSource refuses to make a database of a backup, or of a cluster, that it can't be
+// made of, as far as that is known here. The agent that does it looks closer.
+func checkSource(o Observation) error {
 	var errs []error
-	if o.RestoreRefused != "" {
-		errs = append(errs, errors.New(o.RestoreRefused))
+	if o.SourceRefused != "" && !o.mayHoldData() {
+		errs = append(errs, errors.New(o.SourceRefused))
+	}
+	if !specs.RestoreIsDue(o.Cluster) {
+		return errors.Join(errs...)
 	}
 	t := o.Cluster.Spec.Bootstrap.Restore.Target
 	if _, err := backup.ParseTarget(backup.TargetSpec{Time: t.Time, LSN: t.LSN, XID: t.XID, Name: t.Name, Immediate: t.Immediate}); err != nil {

@@ -28,6 +28,7 @@ import (
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/election"
+	postgreslisters "github.com/pgop/postgres-operator/pkg/generated/listers/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
@@ -83,6 +84,9 @@ type world struct {
 	// bucket is the store of backups, and catalogRead what the operator has read of it.
 	bucket      backupStore
 	catalogRead *instanceapi.Catalog
+
+	// others are objects of other clusters, which nobody here changes.
+	others []object
 
 	serial       int
 	statusWrites int
@@ -178,7 +182,10 @@ func (w *world) catchUp(kinds ...string) {
 func (w *world) listers() Listers {
 	of := func(kind string) cache.Indexer {
 		indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-		for _, o := range w.cached[kind] {
+		for _, o := range slices.Concat(slices.Collect(maps.Values(w.cached[kind])), w.others) {
+			if kindOf(o) != kind {
+				continue
+			}
 			if err := indexer.Add(o); err != nil {
 				panic(err)
 			}
@@ -197,6 +204,7 @@ func (w *world) listers() Listers {
 		Leases:          coordinationlisters.NewLeaseLister(of("Lease")),
 		EndpointSlices:  discoverylisters.NewEndpointSliceLister(of("EndpointSlice")),
 		Budgets:         policylisters.NewPodDisruptionBudgetLister(of("PodDisruptionBudget")),
+		Clusters:        postgreslisters.NewPostgresClusterLister(of(v1.ClusterKind)),
 		Backups:         w.backups(),
 		Restores:        w.restores(),
 	}
@@ -527,7 +535,17 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 			return s
 		}
 		data = w.fill(volume, volumeData{systemID: w.cluster.Status.SystemID, lastHolder: pod.Name})
+	case record.IsEmpty() && config.SystemID == "" && config.Bootstrap.Instance == pod.Name && config.Bootstrap.Clone != nil:
+		secret, _ := w.objects["Secret"][config.Bootstrap.Clone.Secret].(*corev1.Secret)
+		if secret == nil {
+			s.Phase, s.Message = instanceapi.PhaseFailed, "there is no Secret for the copy"
+			return s
+		}
+		data = w.fill(volume, volumeData{systemID: otherSystemID, lastHolder: pod.Name})
 	case record.IsEmpty() && config.SystemID == "" && config.Bootstrap.Instance == pod.Name:
+		if config.Bootstrap.Encoding == "" {
+			panic("asked for an empty database instead of one that exists")
+		}
 		w.serial++
 		data = w.fill(volume, volumeData{systemID: fmt.Sprint(7432000000000000000 + w.serial), lastHolder: pod.Name})
 	case !record.IsEmpty() && holder.Instance != pod.Name && w.primaryAnswers(holder) && slices.Contains(config.Members, pod.Name):

@@ -76,6 +76,7 @@ func newSources(kube cluster.Kube, postgres versioned.Interface, namespace strin
 			Leases:          coordinationlisters.NewLeaseLister(leases.GetIndexer()),
 			EndpointSlices:  discoverylisters.NewEndpointSliceLister(endpoints.GetIndexer()),
 			Budgets:         policylisters.NewPodDisruptionBudgetLister(budgets.GetIndexer()),
+			Clusters:        postgreslisters.NewPostgresClusterLister(clusters.GetIndexer()),
 			Backups:         cluster.NewBackups(backups.GetIndexer()),
 			Restores:        cluster.NewRestores(restores.GetIndexer()),
 			Reigns:          cluster.NewReigns(),

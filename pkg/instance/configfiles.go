@@ -115,23 +115,27 @@ func (u upstream) isZero() bool { return u == upstream{} }
 // streaming needs no DNS, while the certificate is verified by name. Its own
 // certificate says who it is. The files are read at each connection.
 func conninfo(o Options, u upstream, application, database string) string {
-	return postgres.ConnInfo{
-		Host: u.Instance, Port: o.Port, User: postgres.ReplicationRole, DBName: database,
-		Options: map[string]string{
-			"application_name":    application,
-			"connect_timeout":     "5",
-			"gssencmode":          "disable",
-			"hostaddr":            u.Address,
-			"keepalives_idle":     "5",
-			"keepalives_interval": "2",
-			"keepalives_count":    "3",
-			"sslcert":             o.tls(instanceapi.ReplicationCertFile),
-			"sslkey":              o.tls(instanceapi.ReplicationKeyFile),
-			"sslmode":             "verify-full",
-			"sslrootcert":         o.tls(instanceapi.CAFile),
-			"tcp_user_timeout":    "10000",
-		},
-	}.KeyValue()
+	options := replicationOptions(application, o.tls)
+	options["hostaddr"] = u.Address
+	return postgres.ConnInfo{Host: u.Instance, Port: o.Port, User: postgres.ReplicationRole, DBName: database, Options: options}.KeyValue()
+}
+
+// replicationOptions are libpq's for a connection of the replication role with the
+// certificates in those files.
+func replicationOptions(application string, file func(name string) string) map[string]string {
+	return map[string]string{
+		"application_name":    application,
+		"connect_timeout":     "5",
+		"gssencmode":          "disable",
+		"keepalives_idle":     "5",
+		"keepalives_interval": "2",
+		"keepalives_count":    "3",
+		"sslcert":             file(instanceapi.ReplicationCertFile),
+		"sslkey":              file(instanceapi.ReplicationKeyFile),
+		"sslmode":             "verify-full",
+		"sslrootcert":         file(instanceapi.CAFile),
+		"tcp_user_timeout":    "10000",
+	}
 }
 
 // serverConf is the file that the server reads.

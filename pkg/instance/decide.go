@@ -41,8 +41,10 @@ const (
 	// moveRefuse means that something is wrong that people have to see.
 	moveRefuse move = "refuse"
 	moveInitdb move = "initdb"
-	// moveRestore means to make the first database of a backup.
+	// moveRestore means to make the first database of a backup, and moveCopy of
+	// another cluster's.
 	moveRestore move = "restore"
+	moveCopy    move = "copy"
 	moveClone   move = "clone"
 	// moveReign means to serve as the primary.
 	moveReign move = "reign"
@@ -228,16 +230,18 @@ func decideInitdb(s situation) decision {
 		return refuse("no database is made on a volume that has been used: %s; give the instance an empty volume, "+
 			"or look after what is there and remove it", taken)
 	}
-	switch {
-	case s.Config.Config.Bootstrap.Restore == nil && s.Config.Config.Bootstrap.Encoding == "":
-		// Whoever asks for a backup to be restored must not get an empty database.
-		return wait("waiting to be told how the database is made")
-	case s.Config.Config.Bootstrap.Restore == nil:
-		return decision{Move: moveInitdb}
-	case s.GaveUp != "":
+	switch b := s.Config.Config.Bootstrap; {
+	case b.Restore != nil && s.GaveUp != "":
 		return refuse("%s", s.GaveUp)
+	case b.Restore != nil:
+		return decision{Move: moveRestore}
+	case b.Clone != nil:
+		return decision{Move: moveCopy}
+	case b.Encoding == "":
+		// Whoever asks for data that exists must not get an empty database.
+		return wait("waiting to be told how the database is made")
 	}
-	return decision{Move: moveRestore}
+	return decision{Move: moveInitdb}
 }
 
 // wantedSystem is the system identifier that data of this cluster must have;
@@ -259,7 +263,11 @@ func (s situation) claimant() election.Claimant {
 }
 
 // bootstrapChanged says whether a bootstrap that runs, or has failed, should
-// begin anew.
+// begin anew. A copy goes on that has begun at another of the cluster's servers: if
+// that one is gone, it fails by itself.
 func bootstrapChanged(before, now instanceapi.Config) bool {
+	if was, is := before.Bootstrap.Clone, now.Bootstrap.Clone; was != nil && is != nil && was.Cluster == is.Cluster {
+		now.Bootstrap.Clone = was
+	}
 	return !reflect.DeepEqual(before.Bootstrap, now.Bootstrap)
 }

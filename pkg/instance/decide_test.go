@@ -24,6 +24,13 @@ func restoring(bootstrap string, r *instanceapi.Restore) knownConfig {
 	return k
 }
 
+// copying is known of a cluster whose database is a copy of another's.
+func copying(bootstrap string) knownConfig {
+	k := restoring(bootstrap, nil)
+	k.Config.Bootstrap.Clone = &instanceapi.Clone{Cluster: "other"}
+	return k
+}
+
 func held(by string, r election.Record) knownLease {
 	return knownLease{Known: true, Holder: election.ParseHolder(by), Record: r}
 }
@@ -78,6 +85,20 @@ func TestDecide(t *testing.T) {
 			lean: func(s *situation) { s.Config, s.Lease = restoring("shop-1", nil), fresh }, want: moveWait, says: "how the database is made"},
 		{why: "never a restore over foreign data", s: without("shop-1", dataForeign),
 			lean: func(s *situation) { s.Config, s.Lease = restoring("shop-1", &instanceapi.Restore{}), fresh }, want: moveRefuse, says: "/pgdata/17/data is not empty"},
+		{why: "a new cluster's first instance, with a cluster to copy", s: without("shop-1", dataNone),
+			lean: func(s *situation) { s.Config, s.Lease = copying("shop-1"), fresh }, want: moveCopy},
+		{why: "its copy was interrupted", s: without("shop-1", dataUnfinished),
+			lean: func(s *situation) { s.Config, s.Lease = copying("shop-1"), fresh }, want: moveCopy},
+		{why: "never a copy over foreign data", s: without("shop-1", dataForeign),
+			lean: func(s *situation) { s.Config, s.Lease = copying("shop-1"), fresh }, want: moveRefuse, says: "/pgdata/17/data is not empty"},
+		{why: "never a copy where there was a reign", s: without("shop-1", dataNone),
+			lean: func(s *situation) {
+				s.Config, s.Lease, s.Memory = copying("shop-1"), fresh, reignMemory{Holder: "shop-1/a", Record: record}
+			}, want: moveRefuse, says: "remembers a reign"},
+		{why: "a copy is the first instance's", s: without("shop-2", dataNone),
+			lean: func(s *situation) { s.Config, s.Lease = copying("shop-1"), fresh }, want: moveWait, says: "waiting for shop-1"},
+		{why: "never a copy once the system is known", s: without("shop-1", dataNone),
+			lean: func(s *situation) { s.Config, s.Lease = copying("shop-1"), fresh; s.Config.Config.SystemID = "7" }, want: moveWait, says: "database 7 exists"},
 		{why: "claim after a restore", s: complete("shop-1", "one", byRestore),
 			lean: func(s *situation) { s.Config, s.Lease = restoring("shop-1", nil), fresh }, want: moveWait, says: "claiming"},
 		{why: "a new cluster's other instances", s: without("shop-2", dataNone),

@@ -79,6 +79,9 @@ func (a *Agent) carryOut(ctx context.Context, target election.Target, d decision
 	case moveRestore:
 		config := a.view.knownConfig().Config
 		a.start(ctx, "restore", func(ctx context.Context) error { return a.restore(ctx, config) })
+	case moveCopy:
+		config := a.view.knownConfig().Config
+		a.start(ctx, "copy", func(ctx context.Context) error { return a.copyCluster(ctx, config) })
 	case moveClone:
 		a.start(ctx, "clone", func(ctx context.Context) error { return a.clone(ctx, d.Upstream) })
 	case moveReclone:
@@ -176,7 +179,7 @@ func (a *Agent) lookAfter(ctx context.Context, now running) {
 // reconsider cancels a job that takes long once something else is to be done.
 func (a *Agent) reconsider() {
 	switch a.job.name {
-	case "initdb", "restore":
+	case "initdb", "restore", "copy":
 		if bootstrapChanged(a.job.config.Config, a.view.knownConfig().Config) {
 			a.job.cancel(errReconsidered)
 		}
@@ -208,7 +211,7 @@ func (a *Agent) finish() {
 	switch {
 	case j.err == nil:
 		switch j.name {
-		case "prepare", "initdb", "restore", "clone", "rejoin", "give up data", "seal", "retire", "promote", "restart":
+		case "prepare", "initdb", "restore", "copy", "clone", "rejoin", "give up data", "seal", "retire", "promote", "restart":
 			a.tryAgainNow()
 		}
 	case errors.Is(j.err, errReconsidered):

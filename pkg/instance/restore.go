@@ -99,7 +99,13 @@ func (a *Agent) restore(ctx context.Context, config instanceapi.Config) error {
 		a.status.enter(instanceapi.PhaseBootstrapping, "looking for the backup")
 		a.status.update(func(s *instanceapi.State) { s.RestoreFailed = "" })
 	}
-	err := a.makeOfBackup(ctx, config)
+	return a.makeFirst(ctx, func() error { return a.makeOfBackup(ctx, config) })
+}
+
+// makeFirst makes a first database of what exists elsewhere. Where that fails, nothing
+// is left of it.
+func (a *Agent) makeFirst(ctx context.Context, make func() error) error {
+	err := make()
 	a.recovery.Store(nil)
 	if err != nil {
 		after := context.WithoutCancel(ctx)
@@ -138,14 +144,19 @@ func (a *Agent) makeOfBackup(ctx context.Context, config instanceapi.Config) err
 	if err := a.matchLogins(ctx, config.Bootstrap, app); err != nil {
 		return err
 	}
-	// It starts anew, with its own configuration and without the archive.
+	return a.finishFirst(ctx)
+}
+
+// finishFirst stops the server that has recovered: it starts anew, with its own
+// configuration and without an archive.
+func (a *Agent) finishFirst(ctx context.Context) error {
 	if err := a.stopServer(ctx); err != nil {
 		return err
 	}
 	if err := errors.Join(os.RemoveAll(a.volume.fetched()), a.volume.sync()); err != nil {
-		return fmt.Errorf("finish the restore: %w", err)
+		return fmt.Errorf("finish the database: %w", err)
 	}
-	_, err = a.volume.finish(byRestore)
+	_, err := a.volume.finish(byRestore)
 	return err
 }
 
@@ -297,23 +308,45 @@ func (a *Agent) replayArchive(ctx context.Context, s restoreSource) error {
 	parameters["restore_command"] = command
 	// The history of its own timeline is to be archived, and not what it restores.
 	parameters["archive_mode"] = "on"
-	a.recovery.Store(&parameters)
+	return a.recoverData(ctx, recovering{
+		parameters: parameters, words: source.words, what: "backup " + s.record().ID,
+		whyEnded: func() error { return s.whyEnded(a.server.log.String(), source) },
+	})
+}
+
+// recovering is how a server recovers to a target, and opens its own timeline there.
+type recovering struct {
+	// parameters are the server's, and settings win over all others.
+	parameters map[string]string
+	settings   []string
+	// what it recovers from, and how far it is, for people.
+	what  string
+	words func() string
+	// whyEnded is why a server that has ended would end in the same way again; nil: it
+	// may not.
+	whyEnded func() error
+}
+
+// recoverData starts a server that recovers, and returns once it has. A server that
+// ends is started again; what would only end again is a finalError.
+func (a *Agent) recoverData(ctx context.Context, r recovering) error {
+	a.recovery.Store(&r.parameters)
 	for start := 1; ; start++ {
-		if err := a.startRecovery(ctx); err != nil {
+		if err := a.startRecovery(ctx, r.settings); err != nil {
 			return err
 		}
-		err := a.awaitRecovery(ctx, source)
+		err := a.awaitRecovery(ctx, r.words)
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
 			return err
 		}
-		if final := s.whyEnded(a.server.log.String(), source); final != nil {
+		if final := r.whyEnded(); final != nil {
 			return finalError{final}
 		}
 		if start == recoveryStarts {
-			return finalError{fmt.Errorf("recover from backup %s: %w", s.record().ID, err)}
+			return finalError{fmt.Errorf("recover from %s: %w", r.what, err)}
 		}
 		a.log.WithError(err).Warn("the recovering server has ended; starting it again")
 	}
@@ -331,23 +364,23 @@ func restoreCommand() (string, error) {
 // startRecovery starts the server closed to everybody but the agent, and to that one
 // until the end: a server that answers readers while it recovers would need
 // parameters that may change on the way, and wait for its readers.
-func (a *Agent) startRecovery(ctx context.Context) error {
+func (a *Agent) startRecovery(ctx context.Context, settings []string) error {
 	a.replication.reset()
 	return a.startServer(ctx, upstream{}, func() (*server, error) {
 		if err := a.config.installHBA(postgres.RenderClosedHBA()); err != nil {
 			return nil, err
 		}
-		return a.launchWith("hot_standby=off")
+		return a.launchWith(append([]string{"hot_standby=off"}, settings...)...)
 	})
 }
 
 // awaitRecovery returns when the server is out of recovery, and tells meanwhile how
 // far it is.
-func (a *Agent) awaitRecovery(ctx context.Context, source *walSource) error {
+func (a *Agent) awaitRecovery(ctx context.Context, words func() string) error {
 	const interval = 5 * time.Second
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	a.status.enter(instanceapi.PhaseBootstrapping, "replaying WAL of the archive")
+	a.status.enter(instanceapi.PhaseBootstrapping, words())
 	for {
 		select {
 		case <-a.server.ready:
@@ -357,7 +390,7 @@ func (a *Agent) awaitRecovery(ctx context.Context, source *walSource) error {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the end of recovery: %w", context.Cause(ctx))
 		case <-ticker.C:
-			a.status.enter(instanceapi.PhaseBootstrapping, source.words())
+			a.status.enter(instanceapi.PhaseBootstrapping, words())
 		}
 	}
 }
@@ -395,7 +428,7 @@ func (a *Agent) matchLogins(ctx context.Context, b instanceapi.Bootstrap, app lo
 		return fmt.Errorf("look for role %s and database %s: %w", app.User, b.Database, err)
 	}
 	if !database {
-		a.log.WithField("database", b.Database).Warn("the backup has no database of that name; spec.bootstrap.restore.database names it")
+		a.log.WithField("database", b.Database).Warn("what the database was made of has none of that name; spec.bootstrap names it")
 	}
 	if !role {
 		return createRole(ctx, a.sql, app)

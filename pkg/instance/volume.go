@@ -45,7 +45,8 @@ const (
 	byInitdb origin = "initdb"
 	byClone  origin = "clone"
 	byRewind origin = "rewind"
-	// byRestore is a first database, as by initdb, but made of a backup.
+	// byRestore is a first database, as by initdb, but made of a backup or of another
+	// cluster.
 	byRestore origin = "restore"
 )
 

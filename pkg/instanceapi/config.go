@@ -138,6 +138,24 @@ type Bootstrap struct {
 	// Restore makes the database of a backup, and then Database and Owner name what
 	// the backup is expected to hold; nil: by initdb.
 	Restore *Restore `json:"restore,omitempty"`
+	// Clone copies the database of another cluster, and then Database and Owner name
+	// what that is expected to hold; nil: nothing is copied.
+	Clone *Clone `json:"clone,omitempty"`
+}
+
+// Clone is the server of another cluster that the first database is a copy of.
+type Clone struct {
+	// Cluster is the other cluster's name, for people.
+	Cluster string `json:"cluster"`
+	// Host is the name that its certificate must bear, and Address where it is. Another
+	// one may be named while it is copied; the next try goes there.
+	Host    string `json:"host"`
+	Address string `json:"address"`
+	Port    int    `json:"port"`
+	// Secret has, under the keys of CAFile, ReplicationCertFile and ReplicationKeyFile,
+	// who may vouch for the server and what lets the copy in. Agents read it from the
+	// API server.
+	Secret string `json:"secret"`
 }
 
 // ParseConfig reads the value of ConfigKey.

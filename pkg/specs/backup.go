@@ -126,9 +126,9 @@ func nameOf(s *v1.SecretName) string {
 	return s.Name
 }
 
-// storeSecrets are the names of the Secrets that the agents read to reach the
-// stores, sorted.
-func storeSecrets(c *v1.PostgresCluster) []string {
+// secretsToRead are the names of the Secrets that the agents read to reach stores of
+// backups, or the cluster that the first database is a copy of, sorted.
+func secretsToRead(c *v1.PostgresCluster) []string {
 	var names []string
 	add := func(s v1.BackupStore) {
 		if s.S3 != nil {
@@ -140,6 +140,9 @@ func storeSecrets(c *v1.PostgresCluster) []string {
 	}
 	if RestoreIsDue(c) && c.Spec.Bootstrap.Restore.Store != nil {
 		add(*c.Spec.Bootstrap.Restore.Store)
+	}
+	if CloneIsDue(c) {
+		names = append(names, CloneSecret(c.Name))
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)

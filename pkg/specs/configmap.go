@@ -45,6 +45,8 @@ type Configuration struct {
 	// Restore is the backup that a new instance is made of in a cluster that is rolled
 	// back.
 	Restore *instanceapi.Restore
+	// Clone is the server that the first database is a copy of; nil: none is known.
+	Clone *instanceapi.Clone
 	// TakeBackup is the base backup that is to be taken.
 	TakeBackup *instanceapi.TakeBackup
 }
@@ -110,6 +112,7 @@ func bootstrapOf(c *v1.PostgresCluster, config Configuration) instanceapi.Bootst
 	if initdb := c.Spec.Bootstrap.Initdb; initdb != nil {
 		b.Locale, b.Encoding, b.DataChecksums, b.SQL = initdb.Locale, initdb.Encoding, *initdb.DataChecksums, initdb.SQL
 	}
+	b.Clone = config.Clone
 	if b.Restore = config.Restore; b.Restore == nil {
 		b.Restore = restoreOf(c)
 	}
@@ -154,12 +157,15 @@ func ReconfigureConfigMap(live *corev1.ConfigMap, config Configuration) *corev1.
 	if err != nil {
 		return nil // until the spec is accepted there is nothing to make it anew from
 	}
-	before := held.Bootstrap.Restore
+	before := held.Bootstrap
 	held.SystemID, held.Members, held.Bootstrap.Instance = config.SystemID, config.Members, config.Initialiser
 	held.Stop, held.Switchover, held.Reclone, held.ForcePromote, held.Restart = config.Stop, config.Switchover, config.Reclone, config.ForcePromote, config.Restart
 	held.TakeBackup = config.TakeBackup
 	if held.Bootstrap.Restore = config.Restore; config.SystemID == "" && config.Restore == nil {
-		held.Bootstrap.Restore = before
+		held.Bootstrap.Restore = before.Restore
+	}
+	if held.Bootstrap.Clone = config.Clone; config.SystemID == "" && config.Clone == nil {
+		held.Bootstrap.Clone = before.Clone
 	}
 	text, err := json.MarshalIndent(held, "", "  ")
 	if err != nil {

@@ -154,6 +154,11 @@ func restored(store v1.BackupStore, target v1.RestoreTarget) func(*v1.PostgresCl
 	}
 }
 
+// cloned asks for a copy of the cluster old.
+func cloned(c *v1.PostgresCluster) {
+	c.Spec.Bootstrap = &v1.BootstrapSpec{Clone: &v1.CloneSource{Cluster: "old", Database: "Web Shop"}}
+}
+
 // fromAPIServer is o as it comes back from an API server that admitted it.
 func fromAPIServer[T metav1.Object](t *testing.T, o T) T {
 	t.Helper()
@@ -197,6 +202,9 @@ func goldenObjects(t *testing.T) map[string]any {
 	inBucket, onVolume := shop(backedUp), shop(backedUpOn("nfs", "team"))
 	fromBucket := shop(backedUpOn("nfs", "team"), restored(v1.BackupStore{S3: &v1.S3Store{Bucket: "old", CredentialsSecret: &v1.SecretName{Name: "old-login"}}}, v1.RestoreTarget{Time: "2026-11-27T12:00:00Z"}))
 	fromVolume := shop(backedUp, restored(v1.BackupStore{Volume: &v1.VolumeStore{Claim: "old-nfs", Path: "x"}}, v1.RestoreTarget{}))
+	copying := starting
+	copying.Clone = &instanceapi.Clone{Cluster: "old", Host: "old-2.old-pods.db.svc", Address: "10.0.0.2", Port: PostgresPort, Secret: "shop-clone"}
+	fromCluster := shop(backedUp, cloned)
 	services := Services(c)
 	ca, pair := []byte("CA CERTIFICATE"), pki.Pair{Cert: []byte("CERTIFICATE"), Key: []byte("KEY")}
 	since := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
@@ -221,6 +229,9 @@ func goldenObjects(t *testing.T) map[string]any {
 		"configmap-backup-volume":  configMap(t, onVolume, running),
 		"configmap-restore":        configMap(t, fromBucket, starting),
 		"configmap-restore-volume": configMap(t, fromVolume, starting),
+		"configmap-clone":          configMap(t, fromCluster, copying),
+		"role-clone":               InstanceRole(fromCluster),
+		"secret-clone":             text(NewCloneSecret(fromCluster, ca, pair)),
 		"pod-backup-volume":        Pod(onVolume, "shop-2", operatorImage),
 		"pod-restore-volume":       Pod(fromVolume, "shop-2", operatorImage),
 		"role-backup":              InstanceRole(inBucket),

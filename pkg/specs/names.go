@@ -45,6 +45,10 @@ func OperatorSecret(cluster string) string { return cluster + "-operator" }
 // TLSSecret has the certificates and keys of one instance.
 func TLSSecret(instance string) string { return instance + "-tls" }
 
+// CloneSecret lets the first instance copy another cluster, until it has. No pod
+// mounts it.
+func CloneSecret(cluster string) string { return cluster + "-clone" }
+
 // ServiceAccount is what the pods of a cluster run as; Role and RoleBinding
 // bear its name.
 func ServiceAccount(cluster string) string { return cluster + "-instance" }

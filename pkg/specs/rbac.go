@@ -19,8 +19,8 @@ func InstanceServiceAccount(c *v1.PostgresCluster) *corev1.ServiceAccount {
 }
 
 // InstanceRole lets the agents touch their cluster's Lease, ConfigMap and rw
-// slice, and read the Secrets of its roles and of the stores of its backups, by
-// name, and nothing else.
+// slice, and read the Secrets of its roles, of the stores of its backups, and that for
+// a copy of another cluster, by name, and nothing else.
 func InstanceRole(c *v1.PostgresCluster) *rbacv1.Role {
 	role := &rbacv1.Role{
 		ObjectMeta: objectMeta(c, ServiceAccount(c.Name)),
@@ -45,7 +45,7 @@ func InstanceRole(c *v1.PostgresCluster) *rbacv1.Role {
 			},
 		}, passwordRules(c)...),
 	}
-	if secrets := storeSecrets(c); len(secrets) > 0 { // a rule without names would be for all
+	if secrets := secretsToRead(c); len(secrets) > 0 { // a rule without names would be for all
 		role.Rules = append(role.Rules, rbacv1.PolicyRule{
 			APIGroups:     []string{""},
 			Resources:     []string{"secrets"},

@@ -28,6 +28,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.BackupStoreApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("BootstrapSpec"):
 		return &postgresv1.BootstrapSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("CloneSource"):
+		return &postgresv1.CloneSourceApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("DatabaseGrant"):
 		return &postgresv1.DatabaseGrantApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("DatabaseSpec"):

@@ -59,7 +59,7 @@ func (p *Programs) Stream(ctx context.Context, o StreamOptions) (*Stream, error)
 	_, _ = unix.FcntlInt(input.Fd(), unix.F_SETPIPE_SZ, pipeSize)
 	s := &Stream{File: output, programs: p, ctx: ctx, stderr: &Tail{Size: 4096}}
 	s.cmd = p.Command(ctx, "pg_basebackup", args...)
-	s.cmd.Stdout, s.cmd.Stderr = input, &progressFilter{stream: s}
+	s.cmd.Stdout, s.cmd.Stderr = input, &progressFilter{words: s.stderr, report: func(_, estimated int64) { s.estimated.Store(estimated) }}
 	if err := p.Children.Start(s.cmd); err != nil {
 		return nil, errors.Join(&CommandError{Program: "pg_basebackup", Err: err}, output.Close())
 	}
@@ -92,12 +92,15 @@ func (s *Stream) Wait() error {
 
 // progressFilter takes the program's reports of progress out of what it says.
 type progressFilter struct {
-	stream *Stream
+	// words gets the rest, and report what the program has done and thinks it will
+	// have done, in bytes.
+	words  *Tail
+	report func(done, estimated int64)
 	line   []byte
 }
 
 // progressLine is "done/estimated kB (percent%), tablespaces".
-var progressLine = regexp.MustCompile(`^\s*\d+/(\d+) kB \(`)
+var progressLine = regexp.MustCompile(`^\s*(\d+)/(\d+) kB \(`)
 
 func (f *progressFilter) Write(p []byte) (int, error) {
 	for _, b := range p {
@@ -116,11 +119,13 @@ func (f *progressFilter) say(line string) {
 		return
 	}
 	if match == nil {
-		_, _ = f.stream.stderr.Write([]byte(strings.TrimRight(line, "\r\n") + "\n")) // it never fails
+		_, _ = f.words.Write([]byte(strings.TrimRight(line, "\r\n") + "\n")) // it never fails
 		return
 	}
-	if kb, err := strconv.ParseInt(match[1], 10, 64); err == nil {
-		f.stream.estimated.Store(kb << 10)
+	done, doneErr := strconv.ParseInt(match[1], 10, 64)
+	estimated, err := strconv.ParseInt(match[2], 10, 64)
+	if doneErr == nil && err == nil {
+		f.report(done<<10, estimated<<10)
 	}
 }
 

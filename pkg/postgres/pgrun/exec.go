@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -110,18 +111,33 @@ type BaseBackupOptions struct {
 	// WAL is the directory that pg_wal is to link to; empty: pg_wal is none.
 	WAL      string
 	ConnInfo string
-	Slot     string
+	// Slot keeps the WAL that is needed; empty: none does, and the copy fails if the
+	// server no longer has it.
+	Slot string
+	// Progress is told, about once a second, how many bytes there are, and how many
+	// there will be; may be nil.
+	Progress func(done, estimated int64)
 }
 
 // BaseBackup copies a server into a data directory that is empty or missing.
 // It does not sync; the caller does.
 func (p *Programs) BaseBackup(ctx context.Context, o BaseBackupOptions) error {
 	args := []string{"-D", o.Data, "-d", o.ConnInfo, "--checkpoint=fast",
-		"--wal-method=stream", "--slot=" + o.Slot, "--no-sync", "--no-manifest", "--no-password"}
+		"--wal-method=stream", "--no-sync", "--no-manifest", "--no-password"}
+	if o.Slot != "" {
+		args = append(args, "--slot="+o.Slot)
+	} else {
+		args = append(args, "--no-slot")
+	}
 	if o.WAL != "" {
 		args = append(args, "--waldir="+o.WAL)
 	}
-	_, err := p.run(ctx, "pg_basebackup", args...)
+	if o.Progress == nil {
+		_, err := p.run(ctx, "pg_basebackup", args...)
+		return err
+	}
+	stderr := &progressFilter{words: &Tail{Size: 4096}, report: o.Progress}
+	_, err := p.runWith(ctx, stderr, stderr.words, "pg_basebackup", append(args, "--progress")...)
 	return err
 }
 
@@ -136,9 +152,14 @@ func (p *Programs) Rewind(ctx context.Context, data, source, configFile string) 
 // run runs a program to its end and returns what it printed. When ctx ends,
 // the program is killed with everything that it started.
 func (p *Programs) run(ctx context.Context, program string, args ...string) (string, error) {
+	words := &Tail{Size: 4096}
+	return p.runWith(ctx, words, words, program, args...)
+}
+
+// runWith is run with a writer for what the program says, of which words has the end.
+func (p *Programs) runWith(ctx context.Context, stderr io.Writer, words *Tail, program string, args ...string) (string, error) {
 	cmd := p.Command(ctx, program, args...)
 	var stdout bytes.Buffer
-	stderr := &Tail{Size: 4096}
 	cmd.Stdout, cmd.Stderr = &stdout, stderr
 	err := p.Children.Start(cmd)
 	if err == nil {
@@ -150,7 +171,7 @@ func (p *Programs) run(ctx context.Context, program string, args ...string) (str
 	if cause := context.Cause(ctx); cause != nil {
 		err = errors.Join(cause, err)
 	}
-	return "", &CommandError{Program: program, Err: err, Stderr: stderr.Words()}
+	return "", &CommandError{Program: program, Err: err, Stderr: words.Words()}
 }
 
 // Command prepares a program in a process group of its own, with Held as

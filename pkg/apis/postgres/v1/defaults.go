@@ -31,7 +31,7 @@ const (
 // WithDefaults returns a copy of c in which every optional field that has a
 // default is set: Instances, Postgres.UID, Postgres.Image, Storage.Retain,
 // Replication, Failover and Services with all of theirs, and Bootstrap with all of its
-// initdb or restore are never empty in it. Of those two it has one.
+// initdb, restore or clone are never empty in it. Of those it has one.
 func WithDefaults(c *PostgresCluster) *PostgresCluster {
 	c = c.DeepCopy()
 	s := &c.Spec
@@ -61,13 +61,19 @@ func WithDefaults(c *PostgresCluster) *PostgresCluster {
 	return c
 }
 
-// defaultBootstrap prefers a restore where there are both, which the schema
-// refuses: a database that is asked back must not be empty.
+// defaultBootstrap prefers a restore, and then a clone, where there are several,
+// which the schema refuses: a database that is asked back must not be empty.
 func defaultBootstrap(b *BootstrapSpec) {
 	if b.Restore != nil {
-		b.Initdb = nil
+		b.Initdb, b.Clone = nil, nil
 		setIfEmpty(&b.Restore.Database, defaultDatabase)
 		setIfEmpty(&b.Restore.Owner, defaultOwner)
+		return
+	}
+	if b.Clone != nil {
+		b.Initdb = nil
+		setIfEmpty(&b.Clone.Database, defaultDatabase)
+		setIfEmpty(&b.Clone.Owner, defaultOwner)
 		return
 	}
 	if b.Initdb == nil {
@@ -88,6 +94,9 @@ func defaultSchedules(schedules []BackupSchedule) {
 func (b *BootstrapSpec) Application() (database, owner string) {
 	if b.Restore != nil {
 		return b.Restore.Database, b.Restore.Owner
+	}
+	if b.Clone != nil {
+		return b.Clone.Database, b.Clone.Owner
 	}
 	return b.Initdb.Database, b.Initdb.Owner
 }

@@ -89,3 +89,26 @@ func TestDefaultsOfARestore(t *testing.T) {
 		t.Error("the cluster that was given changed")
 	}
 }
+
+// Nor must one that is to be a copy.
+func TestDefaultsOfAClone(t *testing.T) {
+	c := &PostgresCluster{Spec: PostgresClusterSpec{
+		Bootstrap: &BootstrapSpec{Clone: &CloneSource{Cluster: "other", Owner: "web"}, Initdb: &InitdbSpec{Database: "empty"}},
+	}}
+	got := WithDefaults(c)
+	if diff := cmp.Diff(&BootstrapSpec{Clone: &CloneSource{Cluster: "other", Database: "app", Owner: "web"}}, got.Spec.Bootstrap); diff != "" {
+		t.Error(diff)
+	}
+	if database, owner := got.Spec.Bootstrap.Application(); database != "app" || owner != "web" {
+		t.Errorf("the application has %s, %s", database, owner)
+	}
+	if diff := cmp.Diff(got, WithDefaults(got)); diff != "" {
+		t.Errorf("defaults of defaults differ:\n%s", diff)
+	}
+	both := WithDefaults(&PostgresCluster{Spec: PostgresClusterSpec{
+		Bootstrap: &BootstrapSpec{Clone: &CloneSource{Cluster: "other"}, Restore: &RestoreSource{Backup: "a"}},
+	}})
+	if both.Spec.Bootstrap.Clone != nil || both.Spec.Bootstrap.Restore == nil {
+		t.Errorf("of both there is %+v", both.Spec.Bootstrap)
+	}
+}

@@ -26,6 +26,7 @@ import (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 50",message="metadata.name: at most 50 characters, since names of Services, hosts and slots are derived from it; choose a shorter name"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name: lower case letters, digits and '-' only, beginning with a letter and ending with a letter or digit, since Services are named after it"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.bootstrap) || !has(self.spec.bootstrap.clone) || self.spec.bootstrap.clone.cluster != self.metadata.name",message="spec.bootstrap.clone.cluster: a cluster can't be a copy of itself; name another"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.systemID) || oldSelf.status.systemID.size() == 0 || (has(self.spec.bootstrap) == has(oldSelf.spec.bootstrap) && (!has(self.spec.bootstrap) || self.spec.bootstrap == oldSelf.spec.bootstrap))",message="spec.bootstrap: used at creation only, and this cluster has been created; put the old value back, or create a new cluster"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || quantity(string(self.spec.storage.size)).compareTo(quantity(string(oldSelf.spec.storage.size))) >= 0 || (has(oldSelf.status.volumeSize) && quantity(string(self.spec.storage.size)).compareTo(quantity(string(oldSelf.status.volumeSize))) >= 0)",message="spec.storage.size: a volume can't shrink; ask for at least what status.volumeSize says the volumes have, or create a new cluster with the smaller size and copy the data"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(self.spec.storage.wal) || !has(oldSelf.spec.storage.wal) || quantity(string(self.spec.storage.wal.size)).compareTo(quantity(string(oldSelf.spec.storage.wal.size))) >= 0 || (has(oldSelf.status.walVolumeSize) && quantity(string(self.spec.storage.wal.size)).compareTo(quantity(string(oldSelf.status.walVolumeSize))) >= 0)",message="spec.storage.wal.size: a volume can't shrink; ask for at least what status.walVolumeSize says the WAL volumes have, or create a new cluster with the smaller size and copy the data"
@@ -341,7 +342,7 @@ type ResourceRequirements struct {
 
 // BootstrapSpec says how the database is made; exactly one way.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.initdb) != has(self.restore)",message="spec.bootstrap: name exactly one way to make the database: initdb or restore"
+// +kubebuilder:validation:XValidation:rule="[has(self.initdb), has(self.restore), has(self.clone)].filter(f, f).size() == 1",message="spec.bootstrap: name exactly one way to make the database: initdb, restore or clone"
 type BootstrapSpec struct {
 	// Makes a new, empty database cluster.
 	// +optional
@@ -349,6 +350,35 @@ type BootstrapSpec struct {
 	// Makes the database of a backup.
 	// +optional
 	Restore *RestoreSource `json:"restore,omitempty"`
+	// Copies the database of a cluster that runs.
+	// +optional
+	Clone *CloneSource `json:"clone,omitempty"`
+}
+
+// CloneSource copies the database of a cluster that runs, with all of its roles and
+// databases. From then on the two have nothing to do with each other.
+type CloneSource struct {
+	// Name of the PostgresCluster to copy, in the same namespace and of the same major
+	// version.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=50
+	// +required
+	Cluster string `json:"cluster"`
+	// Name of the application's database in the copy, for the Secret <cluster>-app.
+	// Default app.
+	// +kubebuilder:default=app
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Database string `json:"database,omitempty"`
+	// The role that owns it. It gets the password of the Secret <cluster>-app, and is
+	// made if the copy doesn't have it. Default app.
+	// +kubebuilder:default=app
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self != 'postgres' && !self.startsWith('pg_') && self != 'streaming_replica' && self != 'public' && self != 'none'",message="spec.bootstrap.clone.owner: postgres, public, none, streaming_replica and names beginning with pg_ are reserved; choose another name, such as app"
+	// +optional
+	Owner string `json:"owner,omitempty"`
 }
 
 // InitdbSpec makes a new database cluster with one database and its owner.

@@ -11,6 +11,8 @@ type BootstrapSpecApplyConfiguration struct {
 	Initdb *InitdbSpecApplyConfiguration `json:"initdb,omitempty"`
 	// Makes the database of a backup.
 	Restore *RestoreSourceApplyConfiguration `json:"restore,omitempty"`
+	// Copies the database of a cluster that runs.
+	Clone *CloneSourceApplyConfiguration `json:"clone,omitempty"`
 }
 
 // BootstrapSpecApplyConfiguration constructs a declarative configuration of the BootstrapSpec type for use with
@@ -32,5 +34,13 @@ func (b *BootstrapSpecApplyConfiguration) WithInitdb(value *InitdbSpecApplyConfi
 // If called multiple times, the Restore field is set to the value of the last call.
 func (b *BootstrapSpecApplyConfiguration) WithRestore(value *RestoreSourceApplyConfiguration) *BootstrapSpecApplyConfiguration {
 	b.Restore = value
+	return b
+}
+
+// WithClone sets the Clone field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Clone field is set to the value of the last call.
+func (b *BootstrapSpecApplyConfiguration) WithClone(value *CloneSourceApplyConfiguration) *BootstrapSpecApplyConfiguration {
+	b.Clone = value
 	return b
 }
