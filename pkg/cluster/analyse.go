@@ -71,6 +71,7 @@ var rules = []func(Observation, *Plan){
 	passRequestsOn,
 	planChange,
 	planBackups,
+	planVerification,
 	ensureConfiguration,
 	rollBack,
 	ensureServices,

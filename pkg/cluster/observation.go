@@ -66,6 +66,8 @@ type Observation struct {
 	// BackupWaited is for how long the agent that was asked for a backup has said
 	// nothing of it, by the operator's own clock.
 	BackupWaited time.Duration
+	// Verifier is the pod that proves a backup; nil: there is none.
+	Verifier *corev1.Pod
 	// RestoreWaits is what the restore of a PostgresBackup waits for, and
 	// RestoreRefused why it can't be: then Cluster does not say where it lies.
 	RestoreWaits, RestoreRefused string

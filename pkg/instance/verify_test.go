@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -50,15 +51,21 @@ func TestGoodBackupIsProvedToTheEndOfTheArchive(t *testing.T) {
 	before := p.write(1)
 	p.write(2)
 	p.archiveAll(store)
-	was := files(t, w.backups())
+	was := written(t, w)
 	proof := w.prove(info.ID)
 	if proof.Failed != "" || proof.Until.Before(before) {
 		t.Errorf("it says %+v; row 1 is of %s", proof, before)
 	}
-	if is := files(t, w.backups()); strings.Join(was, "\n") != strings.Join(is, "\n") {
+	if is := written(t, w); !slices.Equal(was, is) {
 		t.Errorf("the archive had %v and has %v", was, is)
 	}
 	p.waitFor("still serves", isReady)
+}
+
+// written are the files of the archive, without what is on its way to be one.
+func written(t *testing.T, w *world) []string {
+	t.Helper()
+	return slices.DeleteFunc(files(t, w.backups()), func(path string) bool { return strings.Contains(path, ".writing-") })
 }
 
 // Without a transaction after it, a backup is proved until it was complete.
@@ -107,18 +114,21 @@ func TestD18BackupWithLostOrDamagedObjectsIsNotProved(t *testing.T) {
 // object of the backup is as it was written, is found, by the table's name.
 func TestBackupOfADamagedPageIsNotProved(t *testing.T) {
 	t.Parallel()
-	w, p, store := source(t)
+	first := newWorld(t)
+	// With checksums, such a backup is not even taken: pg_basebackup refuses the page.
+	first.apply(func() { first.config.Bootstrap.DataChecksums = false })
+	w, p, store := sourceIn(first)
 	must(t, p.sql.Exec(t.Context(), "CREATE TABLE public.victim (n int); INSERT INTO public.victim SELECT generate_series(1, 1000); CHECKPOINT"))
 	path := filepath.Join(p.volume.data(), p.query("SELECT pg_relation_filepath('public.victim')"))
 	page, err := os.ReadFile(path)
 	must(t, err)
-	// A line pointer that leads out of the page: no checksum is wrong but the page's own.
+	// The header of a row.
 	copy(page[4000:], "this is no tuple")
 	must(t, os.WriteFile(path, page, 0o600))
 	info := p.takeWell(backup.Full, "")
 	p.archiveAll(store)
 	proof := w.prove(info.ID)
-	if !strings.Contains(proof.Failed, "victim") && !strings.Contains(proof.Failed, "invalid page") {
+	if !strings.Contains(proof.Failed, "victim") {
 		t.Errorf("it says %+v", proof)
 	}
 }

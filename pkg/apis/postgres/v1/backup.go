@@ -3,6 +3,7 @@ package v1
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // BackupSpec is where backups go, when they are taken and how long they stay.
@@ -424,6 +425,10 @@ type BackupsStatus struct {
 	// The backup that is being proved.
 	// +optional
 	Verifying string `json:"verifying,omitempty"`
+	// UID of the last pod that has proved a backup, or has not, and whose result is told
+	// here.
+	// +optional
+	Verifier types.UID `json:"verifier,omitempty"`
 	// The last backup that was proved.
 	// +optional
 	LastVerified *VerifiedBackup `json:"lastVerified,omitempty"`

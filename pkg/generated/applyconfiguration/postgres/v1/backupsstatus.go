@@ -4,6 +4,7 @@ package v1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	types "k8s.io/apimachinery/pkg/types"
 )
 
 // BackupsStatusApplyConfiguration represents a declarative configuration of the BackupsStatus type for use
@@ -28,6 +29,9 @@ type BackupsStatusApplyConfiguration struct {
 	NextVerification *metav1.Time `json:"nextVerification,omitempty"`
 	// The backup that is being proved.
 	Verifying *string `json:"verifying,omitempty"`
+	// UID of the last pod that has proved a backup, or has not, and whose result is told
+	// here.
+	Verifier *types.UID `json:"verifier,omitempty"`
 	// The last backup that was proved.
 	LastVerified *VerifiedBackupApplyConfiguration `json:"lastVerified,omitempty"`
 	// The last backup that was to be proved, if that has failed.
@@ -106,6 +110,14 @@ func (b *BackupsStatusApplyConfiguration) WithNextVerification(value metav1.Time
 // If called multiple times, the Verifying field is set to the value of the last call.
 func (b *BackupsStatusApplyConfiguration) WithVerifying(value string) *BackupsStatusApplyConfiguration {
 	b.Verifying = &value
+	return b
+}
+
+// WithVerifier sets the Verifier field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Verifier field is set to the value of the last call.
+func (b *BackupsStatusApplyConfiguration) WithVerifier(value types.UID) *BackupsStatusApplyConfiguration {
+	b.Verifier = &value
 	return b
 }
 
