@@ -111,10 +111,10 @@ func planVerification(o Observation, p *Plan) {
 		v.Next = stamp(s.Next(o.Now))
 	}
 	switch pod := o.Verifier; {
-	case pod != nil && (p.Stop || p.Rollback != nil):
+	case pod != nil && v.Told != pod.UID && (p.Stop || p.Rollback != nil || o.provesWhatIsGone(pod)):
 		// It gives way, and is made up afterwards.
 		v.Running = ""
-		if v.Next != nil && err == nil {
+		if err == nil && v.Next.After(o.Now) {
 			v.Next = stamp(lastBefore(s, o.Now, v.Next.Time))
 		}
 		p.delete(pod, "", "")
@@ -128,6 +128,13 @@ func planVerification(o Observation, p *Plan) {
 	case err == nil && !v.Next.After(o.Now):
 		beginVerification(o, p)
 	}
+}
+
+// provesWhatIsGone says whether retention, or somebody, has removed the backup from the
+// store while it was being proved. There is a newer one.
+func (o Observation) provesWhatIsGone(pod *corev1.Pod) bool {
+	id, _ := specs.Proves(pod)
+	return o.Catalog != nil && len(o.Catalog.Backups) > 0 && o.inCatalog(id) == nil
 }
 
 // askedVerification is when backups are to be proved; nil: never.
@@ -219,14 +226,13 @@ func (v *verification) fails(name string, at time.Time, why string) {
 
 // proofOf is what the pod says of the backup once it has ended.
 func proofOf(pod *corev1.Pod) (proof instanceapi.Proof, ended bool) {
-	if pod.Status.Phase != corev1.PodFailed && pod.Status.Phase != corev1.PodSucceeded {
-		return instanceapi.Proof{}, false
-	}
-	if pod.Status.Reason != "" { // such as one that was evicted
-		return instanceapi.Proof{Failed: "its pod ended: " + endOf(pod)}, true
-	}
-	end := terminatedVerifier(pod)
+	podEnded := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+	end := terminatedVerifier(pod) // what a webhook has put beside it may run on
 	switch {
+	case !podEnded && end == nil:
+		return instanceapi.Proof{}, false
+	case podEnded && pod.Status.Reason != "": // such as one that was evicted
+		return instanceapi.Proof{Failed: "its pod ended: " + endOf(pod)}, true
 	case end == nil:
 		return instanceapi.Proof{Failed: "its pod ended: " + endOf(pod) + whyInitFailed(pod)}, true
 	case end.ExitCode == 0 && json.Unmarshal([]byte(end.Message), &proof) == nil && (proof.Failed != "" || !proof.Until.IsZero()):
