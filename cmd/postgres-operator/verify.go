@@ -101,11 +101,12 @@ func runVerify(ctx context.Context, args []string) error {
 // writeProof writes the result where the kubelet reads the container's termination
 // message, of which it keeps 4096 bytes.
 func writeProof(path string, proof instanceapi.Proof) error {
-	const most = 2 << 10 // JSON may need more than one for a byte
-	if len(proof.Failed) > most {
-		proof.Failed = strings.ToValidUTF8(proof.Failed[:most], "") + "…"
-	}
+	const most = 4096
 	text, err := json.Marshal(proof)
+	for err == nil && len(text) > most { // JSON may need many bytes for one
+		proof.Failed = strings.ToValidUTF8(proof.Failed[:len(proof.Failed)*3/4], "")
+		text, err = json.Marshal(proof)
+	}
 	if err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
