@@ -142,7 +142,6 @@ func TestProofReachesNobody(t *testing.T) {
 	must(t, p.sql.Exec(t.Context(), "UPDATE pg_subscription SET subenabled = true"))
 	info := p.takeWell(backup.Full, "")
 	p.archiveAll(store)
-	must(t, p.sql.Exec(t.Context(), "UPDATE pg_subscription SET subenabled = false"))
 	p.stop()
 	connections.count.Store(0)
 	if proof := w.prove(info.ID); proof.Failed != "" {
