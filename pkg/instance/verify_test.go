@@ -78,6 +78,25 @@ func TestBackupWithNothingAfterItIsProvedUntilItsEnd(t *testing.T) {
 	}
 }
 
+// An incremental backup is proved with those that it goes on from.
+func TestIncrementalBackupIsProved(t *testing.T) {
+	t.Parallel()
+	first := newWorldFor(t, 17)
+	first.conf["summarize_wal"] = "on"
+	w, p, store := sourceIn(first)
+	full := p.takeWell(backup.Full, "")
+	p.write(1)
+	info := p.takeWell(backup.Incremental, full.ID)
+	p.archiveAll(store)
+	if proof := w.prove(info.ID); proof.Failed != "" {
+		t.Errorf("it says %+v", proof)
+	}
+	must(t, os.RemoveAll(filepath.Dir(w.object(full.ID+"/backup.json"))))
+	if proof := w.prove(info.ID); !strings.Contains(proof.Failed, full.ID) {
+		t.Errorf("without the backup that it goes on from it says %+v", proof)
+	}
+}
+
 // D-18: what the store has lost or damaged is named.
 func TestD18BackupWithLostOrDamagedObjectsIsNotProved(t *testing.T) {
 	t.Parallel()
