@@ -21,6 +21,7 @@ var subcommands = []struct {
 }{
 	{"run", "look after the PostgresClusters of a Kubernetes cluster", runOperator},
 	{"instance", "be the agent of one instance, PID 1 in its pod", runInstance},
+	{"verify", "prove a backup by restoring it, in a pod of its own", runVerify},
 	{"install", "copy this binary to a path, for an instance's pod", runInstall},
 	{"archive", "hand a WAL file over to the agent; the server's archive_command", runEarly},
 	{"restore-wal", "get a WAL file from the agent; the server's restore_command", runEarly},

@@ -76,7 +76,7 @@ func TestOperatorFlags(t *testing.T) {
 
 func TestHelpIsNoFailure(t *testing.T) {
 	quiet(t)
-	for _, args := range [][]string{{"run", "-h"}, {"instance", "--help"}} {
+	for _, args := range [][]string{{"run", "-h"}, {"instance", "--help"}, {"verify", "-h"}} {
 		if err := dispatch(t.Context(), args); err != nil {
 			t.Errorf("%v: %v", args, err)
 		}

@@ -72,6 +72,7 @@ var rules = []func(Observation, *Plan){
 	passRequestsOn,
 	planChange,
 	planBackups,
+	planVerification,
 	ensureConfiguration,
 	rollBack,
 	ensureServices,

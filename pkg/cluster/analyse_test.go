@@ -45,8 +45,8 @@ type analyseCase struct {
 
 // analyseCases each change a cluster of three that has settled;
 // testdata/analyse.txt has what a pass then plans and reports. Those of backups are
-// in backupCases, those of restores in place in rollbackCases, and those of copies in
-// cloneCases.
+// in backupCases, those of restores in place in rollbackCases, those of copies in
+// cloneCases, and those of proofs in verifyCases.
 var analyseCases = []analyseCase{
 	{why: "a new cluster: everything is made at once", change: func(w *world) { *w = *newWorld(3) }},
 	{why: "a settled cluster: nothing is done, whatever webhooks made of the pods", change: func(*world) {}},
@@ -1153,7 +1153,7 @@ var errNoGrowth = errors.New("only dynamically provisioned pvc can be resized an
 func TestAnalyse(t *testing.T) {
 	var all strings.Builder
 	seen := map[string]bool{}
-	for _, c := range slices.Concat(analyseCases, backupCases, rollbackCases, cloneCases) {
+	for _, c := range slices.Concat(analyseCases, backupCases, rollbackCases, cloneCases, verifyCases) {
 		if seen[c.why] {
 			t.Errorf("two cases %q", c.why)
 		}

@@ -158,15 +158,18 @@ func lastArchiveFailure(o Observation) *metav1.Time {
 	return stamp(last)
 }
 
-// backedUp says whether there is a backup that can be restored, and the last one has
-// not failed.
-func backedUp(o Observation) metav1.Condition {
+// backedUp says whether there is a backup that can be restored, and neither the last one
+// nor the last proof has failed.
+func backedUp(o Observation, p Plan) metav1.Condition {
 	const kind = v1.ConditionBackedUp
 	if o.Cluster.Spec.Backup == nil {
 		return no(kind, v1.ReasonBackupsOff, backupsOffMessage+", so that there are no backups")
 	}
 	if text := o.catalogError(); text != "" {
 		return keepWords(o, no(kind, v1.ReasonCatalogUnreadable, limit("what the store holds can't be read"+text)))
+	}
+	if text := p.Verification.whyNotProved(); text != "" {
+		return no(kind, v1.ReasonBackupNotProved, limit(text))
 	}
 	newest := nameOfNewest(o)
 	failed := lastFailure(o)
@@ -184,7 +187,7 @@ func backedUp(o Observation) metav1.Condition {
 	if before := meta.FindStatusCondition(o.Cluster.Status.Conditions, kind); o.Catalog == nil && before != nil && before.Reason == v1.ReasonArchiveGap {
 		return no(kind, before.Reason, before.Message) // as it was said last
 	}
-	return yes(kind, v1.ReasonBackedUp, "the newest is "+newest)
+	return yes(kind, v1.ReasonBackedUp, "the newest is "+newest+p.Verification.lastProved())
 }
 
 // nameOfNewest names the last complete backup in this cluster's store that can be

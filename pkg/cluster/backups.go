@@ -418,6 +418,11 @@ func backupRecheck(o Observation, p Plan) time.Duration {
 			}
 		}
 	}
+	if v := p.Verification; v != nil && v.Next != nil && o.Verifier == nil {
+		if until := v.Next.Sub(o.Now); until > 0 {
+			after = min(after, max(until, busyRecheck))
+		}
+	}
 	return after
 }
 

@@ -34,6 +34,8 @@ type backupStore struct {
 	refuses string
 	// lacks is why no backup can be restored; empty: each can.
 	lacks string
+	// proof is what comes of proving a backup; nil: that does not end.
+	proof *instanceapi.Proof
 	// reads counts how often the operator has read the catalog.
 	reads int
 }

@@ -252,5 +252,6 @@ func backupsStatus(o Observation, p Plan, failures []Failure) *v1.BackupsStatus 
 	}
 	s.Schedules = scheduleStatuses(o, p, failures)
 	s.ArchiveFailedAt = lastArchiveFailure(o)
+	p.Verification.into(&s)
 	return &s
 }

@@ -255,7 +255,7 @@ func (l *Loop) carryOut(ctx context.Context, c *v1.PostgresCluster, plan Plan) [
 // copy that was lost.
 func kindOfEvent(reason string) string {
 	switch reason {
-	case v1.ReasonRequestRefused, v1.ReasonSwitchoverFailed, v1.ReasonNodeLost, v1.ReasonBackupFailed, v1.ReasonRestoreFailed:
+	case v1.ReasonRequestRefused, v1.ReasonSwitchoverFailed, v1.ReasonNodeLost, v1.ReasonBackupFailed, v1.ReasonBackupNotProved, v1.ReasonRestoreFailed:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

@@ -132,6 +132,14 @@ func TestPassesConverge(t *testing.T) {
 					w.storeComesBack()
 				}
 			},
+			"ask for proofs": func(*rapid.T) {
+				w.backUp()
+				w.edit(func(s *v1.PostgresClusterSpec) { s.Backup.Verify = &v1.VerifySpec{Cron: "* * * * *"} })
+			},
+			"proofs end well, badly or not": func(t *rapid.T) {
+				w.bucket.proof = rapid.SampledFrom([]*instanceapi.Proof{nil, {Failed: "it is damaged"}, {Until: w.now}}).Draw(t, "proof")
+			},
+			"the pod of a proof goes":  func(t *rapid.T) { w.remove("Pod", "shop-verify") },
 			"backups take long or not": func(t *rapid.T) { w.bucket.slow = rapid.Bool().Draw(t, "slow") },
 			"a backup goes from the store": func(*rapid.T) {
 				if n := len(w.bucket.backups); n > 0 {
@@ -215,7 +223,7 @@ func TestPassesConverge(t *testing.T) {
 		w.otherServes(asItIs, instanceapi.RolePrimary)
 		w.edit(func(s *v1.PostgresClusterSpec) { s.Postgres.Parameters, s.Paused = nil, false })
 		if w.cluster.Spec.Backup != nil {
-			w.edit(func(s *v1.PostgresClusterSpec) { s.Backup.Schedules = nil }) // or there is always something to do
+			w.edit(func(s *v1.PostgresClusterSpec) { s.Backup.Schedules, s.Backup.Verify = nil, nil }) // or there is always something to do
 		}
 		w.storeComesBack()
 		w.bucket.slow, w.silent = false, 0

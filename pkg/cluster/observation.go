@@ -66,6 +66,8 @@ type Observation struct {
 	// BackupWaited is for how long the agent that was asked for a backup has said
 	// nothing of it, by the operator's own clock.
 	BackupWaited time.Duration
+	// Verifier is the pod that proves a backup; nil: there is none.
+	Verifier *corev1.Pod
 	// CloneFrom is the server that the first database is to be a copy of; nil: none is
 	// to be, or can be.
 	CloneFrom *cloneSource

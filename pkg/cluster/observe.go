@@ -82,6 +82,7 @@ func observe(ctx context.Context, l Listers, agents asker, c *v1.PostgresCluster
 	o.Lease = get(own, l.Leases.Leases(c.Namespace).Get, specs.Lease(c.Name))
 	o.EndpointSlice = get(own, l.EndpointSlices.EndpointSlices(c.Namespace).Get, specs.EndpointSlice(c.Name))
 	o.DisruptionBudget = get(own, l.Budgets.PodDisruptionBudgets(c.Namespace).Get, specs.PDB(c.Name))
+	o.Verifier = get(own, l.Pods.Pods(c.Namespace).Get, specs.VerifyPodName(c.Name))
 	for _, s := range list(own, l.Services.Services(c.Namespace).List) {
 		o.Services[s.Name] = s
 	}

@@ -44,6 +44,9 @@ type Plan struct {
 	// next ones are due, in the order of the spec.
 	TakeBackup *instanceapi.TakeBackup
 	Schedules  []plannedSchedule
+	// Verification is what the status is to say of the proof of a backup; nil: none is
+	// asked for.
+	Verification *verification
 	// Rollback is the restore in place that is under way; nil: none is.
 	Rollback *rollback
 	// Change is how far a change has come that takes restarts.

@@ -37,6 +37,14 @@ func checkSchedules(c *v1.PostgresCluster) error {
 			errs = append(errs, fmt.Errorf("%s.type: incremental backups need PostgreSQL %d, and this cluster has %d; set full", field, specs.IncrementalSince, c.Spec.Postgres.Version))
 		}
 	}
+	if v := c.Spec.Backup.Verify; v != nil {
+		const field = "spec.backup.verify"
+		if _, err := backup.ParseSchedule(v.Cron, ""); err != nil {
+			errs = append(errs, fmt.Errorf("%s.cron: %w", field, err))
+		} else if _, err := backup.ParseSchedule(v.Cron, v.TimeZone); err != nil {
+			errs = append(errs, fmt.Errorf("%s.timeZone: %w", field, err))
+		}
+	}
 	return errors.Join(errs...)
 }
 

@@ -127,7 +127,7 @@ func conditions(o Observation, p Plan, failures []Failure) []metav1.Condition {
 		upToDate(o, p, failures),
 		databasesReady(o, p),
 		archivingWAL(o),
-		backedUp(o),
+		backedUp(o, p),
 		ready(o, p, blocked, blockedFound),
 		progressing(o, p, blocked, blockedFound),
 	}

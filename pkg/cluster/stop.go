@@ -115,7 +115,7 @@ func conditionsWithout(o Observation, p Plan, failures []Failure, reason, text s
 		upToDateStopped(o, p, failures),
 		databasesReady(o, p),
 		archivingStopped(o, reason, text),
-		backedUp(o),
+		backedUp(o, p),
 		no(v1.ConditionReady, reason, limit(text)),
 		stopProgress(o, p, failures),
 	}

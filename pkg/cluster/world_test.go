@@ -427,6 +427,8 @@ func (w *world) isMounted(claim string) bool {
 func (w *world) stepPod(name string) {
 	pod := w.pod(name)
 	switch {
+	case isVerifier(pod):
+		w.stepVerifier(pod)
 	case pod.DeletionTimestamp != nil:
 		delete(w.objects["Pod"], name)
 		delete(w.states, pod.UID)
@@ -493,7 +495,7 @@ func (w *world) probe(name string, ready bool) {
 // agents lets every agent take a step.
 func (w *world) agents() {
 	for _, name := range slices.Sorted(maps.Keys(w.objects["Pod"])) {
-		if pod := w.pod(name); pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
+		if pod := w.pod(name); pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning && !isVerifier(pod) {
 			state := w.stepAgent(pod)
 			w.stepBackups(pod, w.told(), &state)
 			w.states[pod.UID] = state

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -285,9 +286,10 @@ func clusterKey(o metav1.Object) (cache.ObjectName, bool) {
 	return cache.MetaObjectToName(o), true
 }
 
-// childKey goes by the label, which retained volumes have, too.
+// childKey goes by the label, which retained volumes have, too, or by that of a pod
+// that proves a backup.
 func childKey(o metav1.Object) (cache.ObjectName, bool) {
-	name := o.GetLabels()[specs.ClusterLabel]
+	name := cmp.Or(o.GetLabels()[specs.ClusterLabel], o.GetLabels()[specs.VerifiesLabel])
 	return cache.NewObjectName(o.GetNamespace(), name), name != ""
 }
 

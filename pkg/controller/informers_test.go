@@ -50,6 +50,11 @@ func TestEventsOfChildrenWakeTheirCluster(t *testing.T) {
 		{"of no cluster", func(h cache.ResourceEventHandler) { h.OnAdd(pod("", "1"), false) }, nil},
 		{"robbed of its label", func(h cache.ResourceEventHandler) { h.OnUpdate(pod("shop", "1"), pod("", "2")) }, []string{"db/shop"}},
 		{"labelled as another cluster's", func(h cache.ResourceEventHandler) { h.OnUpdate(pod("shop", "1"), pod("other", "2")) }, []string{"db/shop", "db/other"}},
+		{"made, to prove a backup", func(h cache.ResourceEventHandler) {
+			p := pod("", "1")
+			p.Labels = map[string]string{specs.VerifiesLabel: "shop"}
+			h.OnAdd(p, false)
+		}, []string{"db/shop"}},
 		{"something that is no object", func(h cache.ResourceEventHandler) { h.OnDelete("x") }, nil},
 	}
 	for _, c := range cases {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/election"
@@ -44,6 +45,9 @@ type Options struct {
 	StopTimeout time.Duration
 	// Version of the agent's binary.
 	Version string
+	// Alone: the pod proves a backup. Nobody but the agent reaches its server, and it
+	// has no use for logins, certificates and addresses.
+	Alone bool
 
 	// The following are fixed in a pod, and chosen by tests.
 
@@ -67,7 +71,7 @@ func (o Options) validate() error {
 	}
 	for _, name := range []string{"cluster", "cluster-uid", "POD_NAME", "POD_NAMESPACE", "POD_UID", "POD_IP", "mount",
 		"run-dir", "secrets-dir", "tls-dir"} {
-		if required[name] == "" {
+		if required[name] == "" && !(o.Alone && slices.Contains([]string{"POD_IP", "secrets-dir", "tls-dir"}, name)) {
 			return errors.New(name + " is not set")
 		}
 	}

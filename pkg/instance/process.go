@@ -156,7 +156,6 @@ func serverArguments(o Options, v volume, more ...string) []string {
 		"config_file=" + filepath.Join(v.config(), serverConf),
 		"hba_file=" + filepath.Join(v.config(), hbaConf),
 		"ident_file=" + filepath.Join(v.config(), identConf),
-		"listen_addresses=" + o.Listen,
 		fmt.Sprintf("port=%d", o.Port),
 		"unix_socket_directories=" + o.RunDir,
 		"unix_socket_permissions=0700",
@@ -167,10 +166,17 @@ func serverArguments(o Options, v volume, more ...string) []string {
 		"restart_after_crash=off",
 		"logging_collector=off",
 		"log_destination=stderr",
-		"ssl=on",
-		"ssl_ca_file=" + o.tls(instanceapi.CAFile),
-		"ssl_cert_file=" + o.tls(instanceapi.CertFile),
-		"ssl_key_file=" + o.tls(instanceapi.KeyFile),
+	}
+	if o.Alone {
+		settings = append(settings, aloneSettings(o.Major)...)
+	} else {
+		settings = append(settings,
+			"listen_addresses="+o.Listen,
+			"ssl=on",
+			"ssl_ca_file="+o.tls(instanceapi.CAFile),
+			"ssl_cert_file="+o.tls(instanceapi.CertFile),
+			"ssl_key_file="+o.tls(instanceapi.KeyFile),
+		)
 	}
 	args := []string{"-D", v.data()}
 	for _, setting := range append(settings, more...) {

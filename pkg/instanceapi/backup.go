@@ -84,6 +84,16 @@ type Restore struct {
 	Target RestoreTarget `json:"target,omitzero"`
 }
 
+// Proof is what has come of proving a backup. The pod that does so tells it, as JSON,
+// in its container's termination message.
+type Proof struct {
+	// Until is when the last transaction was committed that was restored, or when the
+	// backup's data was complete, if none was committed later.
+	Until time.Time `json:"until,omitzero"`
+	// Failed says why the backup is not proved; empty: it is.
+	Failed string `json:"failed,omitempty"`
+}
+
 // RestoreTarget is as backup.TargetSpec.
 type RestoreTarget struct {
 	Time      string `json:"time,omitempty"`

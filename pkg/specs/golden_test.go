@@ -234,6 +234,8 @@ func goldenObjects(t *testing.T) map[string]any {
 		"secret-clone":             text(NewCloneSecret(fromCluster, ca, pair)),
 		"pod-backup-volume":        Pod(onVolume, "shop-2", operatorImage),
 		"pod-restore-volume":       Pod(fromVolume, "shop-2", operatorImage),
+		"pod-verify":               VerifyPod(inBucket, "20261127T030000Z-full-abc123", "shop-nightly-20261127-0300", operatorImage),
+		"pod-verify-full":          VerifyPod(shop(full, backedUpOn("nfs", "team")), "20261127T030000Z-full-abc123", "before-migration", operatorImage),
 		"role-backup":              InstanceRole(inBucket),
 		"role-restore":             InstanceRole(fromBucket),
 		"secret-app-restored":      text(NewAppSecret(fromBucket, "pass-word", ca)),

@@ -39,7 +39,12 @@ const (
 	ScheduleLabel = "pgop.dev/schedule"
 	// BackupIDAnnotation on a PostgresBackup is the id of the backup in the store that
 	// it tells of. Such a one is never taken: it was found.
+	// On a pod that proves a backup it is that one's.
 	BackupIDAnnotation = "pgop.dev/backup-id"
+	// BackupNameAnnotation on such a pod is what people call the backup, and
+	// VerifiesLabel whose it is.
+	BackupNameAnnotation = "pgop.dev/backup"
+	VerifiesLabel        = "pgop.dev/verifies"
 )
 
 // Labels are on every object of the cluster.

@@ -53,6 +53,10 @@ func CloneSecret(cluster string) string { return cluster + "-clone" }
 // bear its name.
 func ServiceAccount(cluster string) string { return cluster + "-instance" }
 
+// VerifyPodName is the name of the pod that proves a backup. An instance's ends with a
+// digit.
+func VerifyPodName(cluster string) string { return cluster + "-verify" }
+
 // PDB is the budget of voluntary disruptions.
 func PDB(cluster string) string { return cluster }
 

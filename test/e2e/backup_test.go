@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -201,4 +202,34 @@ func TestD12ArchiveOfAnEarlierCluster(t *testing.T) {
 	c.SQL(framework.RW, "create table story (row text)")
 	copied := f.Create("copy", framework.Restore(v1.RestoreSource{Backup: "old"}))
 	copied.AwaitReady()
+}
+
+// The newest backup is proved, with what was committed after it, in a pod that goes
+// afterwards.
+func TestBackupsAreProved(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	bucket := f.StartBucket()
+	bucket.PutLogin(bucket.Login.Secret)
+	c := f.Create("shop", framework.Instances(1), bucket.BackUp())
+	c.AwaitReady()
+	c.SQL(framework.RW, "create table story (row text)")
+	c.BackUp("first", v1.BackupFull)
+	f.AwaitBackup(2*time.Minute, "first", v1.BackupCompleted)
+	insert(c, "after")
+	switchWAL(f, c)
+	// One is due within a minute, and no more while the test runs.
+	soon := time.Now().UTC().Add(70 * time.Second)
+	c.Edit(func(c *v1.PostgresCluster) {
+		c.Spec.Backup.Verify = &v1.VerifySpec{Cron: fmt.Sprintf("%d %d * * *", soon.Minute(), soon.Hour())}
+	})
+	message := c.AwaitCondition(v1.ConditionBackedUp, metav1.ConditionTrue, "the last that was proved is first")
+	t.Logf("it says: %s", message)
+	f.Await(time.Minute, "the pod is gone", func(ctx context.Context) error {
+		_, err := f.Kube.CoreV1().Pods(f.Namespace).Get(ctx, "shop-verify", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(errors.New("it is there"), err)
+	})
 }

@@ -118,6 +118,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.SidecarTCPSocketApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("StorageSpec"):
 		return &postgresv1.StorageSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("UnverifiedBackup"):
+		return &postgresv1.UnverifiedBackupApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("VerifiedBackup"):
+		return &postgresv1.VerifiedBackupApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("VerifySpec"):
+		return &postgresv1.VerifySpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("VolumeStatus"):
 		return &postgresv1.VolumeStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("VolumeStore"):

@@ -3,6 +3,7 @@ package v1
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // BackupSpec is where backups go, when they are taken and how long they stay.
@@ -31,6 +32,27 @@ type BackupSpec struct {
 	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('32Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="spec.backup.maxRate: a quantity from 32Ki to 1Gi, in bytes per second, such as 50Mi"
 	// +optional
 	MaxRate *resource.Quantity `json:"maxRate,omitempty"`
+
+	// When the newest backup is proved: it is restored into a temporary pod, with a
+	// volume of its own, WAL is replayed to the end of the archive, and pg_amcheck reads
+	// every table and index. Default: never.
+	// +optional
+	Verify *VerifySpec `json:"verify,omitempty"`
+}
+
+// VerifySpec is when the newest backup is proved.
+type VerifySpec struct {
+	// Minute, hour, day of month, month and day of week, such as "0 5 * * 0" for every
+	// Sunday at 5:00. Five fields; no seconds, no words such as @weekly.
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.trim().matches('^[0-9A-Za-z*/,-]+([ \\\\t]+[0-9A-Za-z*/,-]+){4}$')",message="spec.backup.verify.cron: five fields, minute, hour, day of month, month and day of week, such as \"0 5 * * 0\" for every Sunday at 5:00"
+	Cron string `json:"cron"`
+	// Time zone of the fields, a name of the IANA database such as Europe/Berlin.
+	// Default Etc/UTC.
+	// +kubebuilder:default="Etc/UTC"
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	TimeZone string `json:"timeZone,omitempty"`
 }
 
 // BackupStore is a place for backups: exactly one of its fields.
@@ -396,6 +418,45 @@ type BackupsStatus struct {
 	// When archiving has failed last, though it may be well now.
 	// +optional
 	ArchiveFailedAt *metav1.Time `json:"archiveFailedAt,omitempty"`
+	// When a backup is to be proved next, as spec.backup.verify asks. A time that is past
+	// is made up once, as soon as it can be.
+	// +optional
+	NextVerification *metav1.Time `json:"nextVerification,omitempty"`
+	// The backup that is being proved.
+	// +optional
+	Verifying string `json:"verifying,omitempty"`
+	// UID of the last pod that has proved a backup, or has not, and whose result is told
+	// here.
+	// +optional
+	Verifier types.UID `json:"verifier,omitempty"`
+	// The last backup that was proved.
+	// +optional
+	LastVerified *VerifiedBackup `json:"lastVerified,omitempty"`
+	// The last backup that was to be proved, if that has failed.
+	// +optional
+	NotVerified *UnverifiedBackup `json:"notVerified,omitempty"`
+}
+
+// VerifiedBackup is a backup that was restored, with all the WAL after it, and read
+// without an error.
+type VerifiedBackup struct {
+	// Name of its PostgresBackup, or its id.
+	Backup string `json:"backup"`
+	// When that was done.
+	At metav1.Time `json:"at"`
+	// When the last transaction was committed that was restored; or when the data of the
+	// backup was complete, if none was committed later.
+	Until metav1.Time `json:"until"`
+}
+
+// UnverifiedBackup is a backup that could not be proved.
+type UnverifiedBackup struct {
+	// Name of its PostgresBackup, or its id.
+	Backup string `json:"backup"`
+	// When that was tried.
+	At metav1.Time `json:"at"`
+	// Why, in the words of whoever said it.
+	Message string `json:"message"`
 }
 
 // ScheduleStatus is when a schedule's backups come.

@@ -147,6 +147,10 @@ func TestBackupsOfAClusterInTheSchema(t *testing.T) {
 		{"a schedule in capitals", "spec.backup", backup("schedules: [{name: Nightly, cron: '0 3 * * *'}]"), "spec.backup.schedules.name: lower case letters"},
 		{"two schedules of a name", "spec.backup", backup("schedules: [{name: a, cron: '0 3 * * *'}, {name: a, cron: '0 4 * * *'}]"), "Duplicate value"},
 
+		{"proofs", "spec.backup", backup("verify: {cron: '0 5 * * 0', timeZone: Europe/Berlin}"), ""},
+		{"D-05: proofs with a word", "spec.backup", backup("verify: {cron: '@weekly'}"), "spec.backup.verify.cron: five fields"},
+		{"proofs without a time", "spec.backup", backup("verify: {timeZone: Etc/UTC}"), "cron: Required value"},
+
 		{"a backup to restore", "spec.bootstrap", restore("backup: before-migration"), ""},
 		{"D-11: a store and a cluster", "spec.bootstrap", restore("cluster: old, store: {s3: {bucket: backups}}"), ""},
 		{"a restore of nothing", "spec.bootstrap", restore("database: app"), "spec.bootstrap.restore: name a backup, or the store and the cluster"},

@@ -68,7 +68,7 @@ const (
 	// ConditionArchivingWAL is True when the WAL goes into the store of spec.backup.
 	ConditionArchivingWAL = "ArchivingWAL"
 	// ConditionBackedUp is True when the store of spec.backup holds a backup that can
-	// be restored, and the last one has not failed.
+	// be restored, the last one has not failed, and neither has the last proof.
 	ConditionBackedUp = "BackedUp"
 	// ConditionDatabasesReady is True when the roles and databases of the spec are in
 	// the server as declared, or none are.
@@ -159,6 +159,8 @@ const (
 	ReasonApplyingDeclared     = "ApplyingDeclared"
 	ReasonDeclaredRefused      = "DeclaredRefused"
 	ReasonAgentOutdated        = "AgentOutdated"
+	ReasonBackupProved         = "BackupProved"
+	ReasonBackupNotProved      = "BackupNotProved"
 	ReasonAuthorityMade        = "AuthorityMade"
 	ReasonAuthorityRepaired    = "AuthorityRepaired"
 	ReasonAuthorityTrusted     = "AuthorityTrusted"

@@ -57,6 +57,9 @@ func WithDefaults(c *PostgresCluster) *PostgresCluster {
 	defaultBootstrap(s.Bootstrap)
 	if s.Backup != nil {
 		defaultSchedules(s.Backup.Schedules)
+		if s.Backup.Verify != nil {
+			setIfEmpty(&s.Backup.Verify.TimeZone, defaultTimeZone)
+		}
 	}
 	return c
 }

@@ -70,13 +70,16 @@ func TestDefaultsKeepWhatIsSet(t *testing.T) {
 func TestDefaultsOfARestore(t *testing.T) {
 	c := &PostgresCluster{Spec: PostgresClusterSpec{
 		Bootstrap: &BootstrapSpec{Restore: &RestoreSource{Backup: "a"}, Initdb: &InitdbSpec{Database: "other"}},
-		Backup:    &BackupSpec{Schedules: []BackupSchedule{{Name: "nightly", Cron: "0 3 * * *"}}},
+		Backup:    &BackupSpec{Schedules: []BackupSchedule{{Name: "nightly", Cron: "0 3 * * *"}}, Verify: &VerifySpec{Cron: "0 5 * * 0"}},
 	}}
 	got := WithDefaults(c)
 	if diff := cmp.Diff(&BootstrapSpec{Restore: &RestoreSource{Backup: "a", Database: "app", Owner: "app"}}, got.Spec.Bootstrap); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]BackupSchedule{{Name: "nightly", Cron: "0 3 * * *", TimeZone: "Etc/UTC", Type: BackupFull}}, got.Spec.Backup.Schedules); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(&VerifySpec{Cron: "0 5 * * 0", TimeZone: "Etc/UTC"}, got.Spec.Backup.Verify); diff != "" {
 		t.Error(diff)
 	}
 	if database, owner := got.Spec.Bootstrap.Application(); database != "app" || owner != "app" {

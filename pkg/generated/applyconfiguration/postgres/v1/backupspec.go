@@ -24,6 +24,10 @@ type BackupSpecApplyConfiguration struct {
 	// How fast a base backup may read, in bytes per second, as a quantity such as
 	// 50Mi; from 32Ki to 1Gi. Default: as fast as it can.
 	MaxRate *resource.Quantity `json:"maxRate,omitempty"`
+	// When the newest backup is proved: it is restored into a temporary pod, with a
+	// volume of its own, WAL is replayed to the end of the archive, and pg_amcheck reads
+	// every table and index. Default: never.
+	Verify *VerifySpecApplyConfiguration `json:"verify,omitempty"`
 }
 
 // BackupSpecApplyConfiguration constructs a declarative configuration of the BackupSpec type for use with
@@ -66,5 +70,13 @@ func (b *BackupSpecApplyConfiguration) WithRetention(value *RetentionSpecApplyCo
 // If called multiple times, the MaxRate field is set to the value of the last call.
 func (b *BackupSpecApplyConfiguration) WithMaxRate(value resource.Quantity) *BackupSpecApplyConfiguration {
 	b.MaxRate = &value
+	return b
+}
+
+// WithVerify sets the Verify field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Verify field is set to the value of the last call.
+func (b *BackupSpecApplyConfiguration) WithVerify(value *VerifySpecApplyConfiguration) *BackupSpecApplyConfiguration {
+	b.Verify = value
 	return b
 }

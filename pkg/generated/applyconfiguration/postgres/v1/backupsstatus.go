@@ -4,6 +4,7 @@ package v1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	types "k8s.io/apimachinery/pkg/types"
 )
 
 // BackupsStatusApplyConfiguration represents a declarative configuration of the BackupsStatus type for use
@@ -23,6 +24,18 @@ type BackupsStatusApplyConfiguration struct {
 	Schedules []ScheduleStatusApplyConfiguration `json:"schedules,omitempty"`
 	// When archiving has failed last, though it may be well now.
 	ArchiveFailedAt *metav1.Time `json:"archiveFailedAt,omitempty"`
+	// When a backup is to be proved next, as spec.backup.verify asks. A time that is past
+	// is made up once, as soon as it can be.
+	NextVerification *metav1.Time `json:"nextVerification,omitempty"`
+	// The backup that is being proved.
+	Verifying *string `json:"verifying,omitempty"`
+	// UID of the last pod that has proved a backup, or has not, and whose result is told
+	// here.
+	Verifier *types.UID `json:"verifier,omitempty"`
+	// The last backup that was proved.
+	LastVerified *VerifiedBackupApplyConfiguration `json:"lastVerified,omitempty"`
+	// The last backup that was to be proved, if that has failed.
+	NotVerified *UnverifiedBackupApplyConfiguration `json:"notVerified,omitempty"`
 }
 
 // BackupsStatusApplyConfiguration constructs a declarative configuration of the BackupsStatus type for use with
@@ -81,5 +94,45 @@ func (b *BackupsStatusApplyConfiguration) WithSchedules(values ...*ScheduleStatu
 // If called multiple times, the ArchiveFailedAt field is set to the value of the last call.
 func (b *BackupsStatusApplyConfiguration) WithArchiveFailedAt(value metav1.Time) *BackupsStatusApplyConfiguration {
 	b.ArchiveFailedAt = &value
+	return b
+}
+
+// WithNextVerification sets the NextVerification field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the NextVerification field is set to the value of the last call.
+func (b *BackupsStatusApplyConfiguration) WithNextVerification(value metav1.Time) *BackupsStatusApplyConfiguration {
+	b.NextVerification = &value
+	return b
+}
+
+// WithVerifying sets the Verifying field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Verifying field is set to the value of the last call.
+func (b *BackupsStatusApplyConfiguration) WithVerifying(value string) *BackupsStatusApplyConfiguration {
+	b.Verifying = &value
+	return b
+}
+
+// WithVerifier sets the Verifier field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Verifier field is set to the value of the last call.
+func (b *BackupsStatusApplyConfiguration) WithVerifier(value types.UID) *BackupsStatusApplyConfiguration {
+	b.Verifier = &value
+	return b
+}
+
+// WithLastVerified sets the LastVerified field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastVerified field is set to the value of the last call.
+func (b *BackupsStatusApplyConfiguration) WithLastVerified(value *VerifiedBackupApplyConfiguration) *BackupsStatusApplyConfiguration {
+	b.LastVerified = value
+	return b
+}
+
+// WithNotVerified sets the NotVerified field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the NotVerified field is set to the value of the last call.
+func (b *BackupsStatusApplyConfiguration) WithNotVerified(value *UnverifiedBackupApplyConfiguration) *BackupsStatusApplyConfiguration {
+	b.NotVerified = value
 	return b
 }
