@@ -128,7 +128,7 @@ func live(t rapid.TB, why string, stored map[string]any) {
 			t.Errorf("%s: panic: %v", why, r)
 		}
 	}()
-	for _, w := range []*world{newWorld(1), settledWorldOnce()} {
+	for _, w := range []*world{newWorld(1), settledWorld(3)} {
 		w.edit(func(s *v1.PostgresClusterSpec) { *s = c.Spec })
 		w.catchUp(allKinds...)
 		w.pass()
@@ -136,16 +136,4 @@ func live(t rapid.TB, why string, stored map[string]any) {
 			t.Errorf("%s: no phase", why)
 		}
 	}
-}
-
-var settled = settledWorld(3)
-
-// settledWorldOnce is a copy of a settled world for one pass.
-func settledWorldOnce() *world {
-	w := *settled
-	w.objects = map[string]map[string]object{}
-	for kind, objects := range settled.objects {
-		w.objects[kind] = maps.Clone(objects)
-	}
-	return &w
 }

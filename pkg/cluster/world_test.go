@@ -152,13 +152,49 @@ func newWorld(instances int32) *world {
 	return w
 }
 
+// settledWorlds are those in which a cluster of a size has come up, by the size.
+// Nobody changes them.
+var settledWorlds sync.Map
+
 // settledWorld is one in which a cluster of that size has come up.
 func settledWorld(instances int32) *world {
+	if w, known := settledWorlds.Load(instances); known {
+		return w.(*world).clone()
+	}
 	w := newWorld(instances)
 	if _, settled := w.settle(); !settled {
 		panic("the cluster did not come up")
 	}
-	return w
+	settledWorlds.Store(instances, w)
+	return w.clone()
+}
+
+// clone is a settled world like w that shares nothing with it that is changed.
+func (w *world) clone() *world {
+	c := *w
+	c.cluster = w.cluster.DeepCopy()
+	c.objects = map[string]map[string]object{}
+	for kind, objects := range w.objects {
+		c.objects[kind] = map[string]object{}
+		for name, o := range objects {
+			c.objects[kind][name] = o.DeepCopyObject().(object)
+		}
+	}
+	c.data, c.servers, c.states, c.mounted = copies(w.data), copies(w.servers), maps.Clone(w.states), maps.Clone(w.mounted)
+	c.cut, c.late, c.lost = maps.Clone(w.cut), maps.Clone(w.late), maps.Clone(w.lost)
+	c.cached = nil
+	c.catchUp(allKinds...)
+	return &c
+}
+
+// copies is a map to copies of what m maps to.
+func copies[K comparable, V any](m map[K]*V) map[K]*V {
+	c := map[K]*V{}
+	for key, value := range m {
+		of := *value
+		c[key] = &of
+	}
+	return c
 }
 
 // catchUp lets the caches of these kinds see what the API server holds. The
