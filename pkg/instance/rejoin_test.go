@@ -234,7 +234,8 @@ func TestC06ReplicaWhoseWALIsGoneIsCloned(t *testing.T) {
 	primary.waitFor("the cap", func(instanceapi.State) bool { return primary.query("SHOW max_slot_wal_keep_size") == "16MB" })
 	before := pods["shop-3"].State(context.Background()).DataID
 	pods["shop-3"].stop()
-	needed := primary.query("SELECT pg_walfile_name(restart_lsn) FROM pg_replication_slots WHERE slot_name = 'shop_3'")
+	// The name of what begins at a segment's end is that of the segment that ends.
+	needed := primary.query("SELECT pg_walfile_name(restart_lsn + 1) FROM pg_replication_slots WHERE slot_name = 'shop_3'")
 	for range 6 {
 		must(t, primary.sql.Exec(t.Context(), "SELECT pg_logical_emit_message(false, 'test', 'x'); SELECT pg_switch_wal()"))
 		must(t, primary.sql.Exec(t.Context(), "CHECKPOINT"))
