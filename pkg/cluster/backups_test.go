@@ -61,6 +61,28 @@ func TestUnknownCatalogRemovesNothing(t *testing.T) {
 	}
 }
 
+// A backup that has gone from the store before the catalog was read goes, too, when
+// the catalog has had its time to show it.
+func TestBackupThatTheCatalogNeverShows(t *testing.T) {
+	w := settledWorld(3)
+	w.backedUp()
+	w.bucket.backups = nil
+	w.agents()
+	change(w, "first", func(b *v1.PostgresBackup) { b.Status.InCatalog = false })
+	w.settle()
+	if w.backup("first") == nil {
+		t.Error("the catalog may be late, and the backup is gone")
+	}
+	w.now = w.now.Add(unlistedPatience)
+	w.settle()
+	if w.backup("first") != nil {
+		t.Error("the backup is shown, and the store does not have it")
+	}
+	if len(w.unlisted) != 0 {
+		t.Errorf("remembered: %v", w.unlisted)
+	}
+}
+
 func TestMissedRunsAreMadeUpOnce(t *testing.T) {
 	at := func(text string) time.Time {
 		parsed, err := time.Parse(time.RFC3339, text)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 
@@ -183,9 +184,32 @@ func removeBackups(o Observation, p *Plan) {
 // keptFailures is how many failed backups of a schedule stay.
 const keptFailures = 3
 
-// isGone says whether the catalog has shown a backup before, and does no more.
+// isGone says whether a backup is no more in the store: the catalog has shown it
+// before, or should have.
 func (o Observation) isGone(b *v1.PostgresBackup) bool {
-	return o.Catalog != nil && b.Status.InCatalog && o.isOfStore(b) && o.inCatalog(idOf(b)) == nil && o.damage(b) == ""
+	return o.isUnlisted(b) && (b.Status.InCatalog || o.Unlisted[b.UID])
+}
+
+// isUnlisted says whether the catalog does not show a backup of its store.
+func (o Observation) isUnlisted(b *v1.PostgresBackup) bool {
+	return o.Catalog != nil && o.isOfStore(b) && o.inCatalog(idOf(b)) == nil && o.damage(b) == ""
+}
+
+// unlistedPatience is for how long a catalog may not show a backup that has
+// completed. The primary's agent reads it again after each, and every five minutes.
+const unlistedPatience = 15 * time.Minute
+
+// noteUnlisted notes which backups have completed and have never been in the
+// catalog, which should show them: they went before it was read.
+func (s sightings) noteUnlisted(o *Observation) {
+	o.Unlisted = map[types.UID]bool{}
+	known := map[types.UID]bool{}
+	for _, b := range o.Backups {
+		known[b.UID] = true
+		is := b.Status.Phase == v1.BackupCompleted && !b.Status.InCatalog && o.isUnlisted(b)
+		o.Unlisted[b.UID] = s.last(b.UID, is, o.Now) >= unlistedPatience
+	}
+	maps.DeleteFunc(s, func(uid types.UID, _ time.Time) bool { return !known[uid] })
 }
 
 // makeFoundBackups makes PostgresBackups for what the store has and none shows.

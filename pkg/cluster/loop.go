@@ -70,10 +70,10 @@ type Loop struct {
 	// lease is what was last seen of the cluster's Lease, switchover of what the
 	// primary is asked for, stop of a cluster that stops, rotation of the authorities,
 	// backup of what an agent says of the one that it was asked for, homeless the
-	// claims for whose pods no node is found, and ends the containers of whose end
-	// people were told.
+	// claims for whose pods no node is found, unlisted the backups that the catalog
+	// does not show, and ends the containers of whose end people were told.
 	lease, switchover, stop, rotation, backup sighting
-	homeless                                  sightings
+	homeless, unlisted                        sightings
 	ends                                      containerEnds
 	// catalog is the last that was read of the store; nil: none.
 	catalog *instanceapi.Catalog
@@ -101,7 +101,7 @@ func NewLoop(deps Deps, key cache.ObjectName, uid types.UID) *Loop {
 		drained: make(chan struct{}),
 		agents:  &agents{},
 		log:     deps.Log.WithFields(logrus.Fields{"namespace": key.Namespace, "cluster": key.Name}),
-		boundTo: map[types.UID][]string{}, homeless: sightings{}, ends: containerEnds{},
+		boundTo: map[types.UID][]string{}, homeless: sightings{}, unlisted: sightings{}, ends: containerEnds{},
 		told: map[string]bool{},
 	}
 }
@@ -198,6 +198,7 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	l.catalog = readCatalog(ctx, l.agents, l.Listers.Backups, l.catalog, &o)
+	l.unlisted.noteUnlisted(&o)
 	l.lookAtTheClock(&o)
 	l.lookForLostNodes(ctx, &o)
 	l.tellOfEnds(o)

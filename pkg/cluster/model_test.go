@@ -235,6 +235,10 @@ func TestPassesConverge(t *testing.T) {
 			w.now = w.now.Add(2 * time.Hour)
 			status, settled = w.settle()
 		}
+		if settled { // so that what is gone from the store is missed
+			w.now = w.now.Add(unlistedPatience)
+			status, settled = w.settle()
+		}
 		if !settled {
 			p := Analyse(w.observe())
 			t.Fatalf("still at work: %v\nchange %+v, restart %v, switchover %v\nphase %s\n%v", planned(w), p.Change, p.Restart, p.Switchover, status.Phase, w.cluster.Status.Conditions)

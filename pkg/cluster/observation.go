@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
@@ -58,6 +59,9 @@ type Observation struct {
 	// PostgresBackups of the namespace that the catalog would give to others.
 	Backups []*v1.PostgresBackup
 	Taken   map[string]bool
+	// Unlisted are the backups, by their UID, that the catalog should show by now, and
+	// does not.
+	Unlisted map[types.UID]bool
 	// Restores are the cluster's, oldest first.
 	Restores []*v1.PostgresRestore
 	// Catalog is what the store holds, as the primary says now; nil while it does not.

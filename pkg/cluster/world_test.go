@@ -84,6 +84,8 @@ type world struct {
 	// bucket is the store of backups, and catalogRead what the operator has read of it.
 	bucket      backupStore
 	catalogRead *instanceapi.Catalog
+	// unlisted are backups that the catalog does not show, as a Loop knows them.
+	unlisted sightings
 
 	// others are objects of other clusters, which nobody here changes.
 	others []object
@@ -143,7 +145,7 @@ func newWorld(instances int32) *world {
 		mounted: map[types.UID]*corev1.Secret{}, verified: &sync.Map{},
 		cut:  map[string]bool{},
 		late: map[string]bool{},
-		lost: map[types.UID]string{},
+		lost: map[types.UID]string{}, unlisted: sightings{},
 	}
 	for _, kind := range allKinds {
 		w.objects[kind] = map[string]object{}
@@ -182,6 +184,7 @@ func (w *world) clone() *world {
 	}
 	c.data, c.servers, c.states, c.mounted = copies(w.data), copies(w.servers), maps.Clone(w.states), maps.Clone(w.mounted)
 	c.cut, c.late, c.lost = maps.Clone(w.cut), maps.Clone(w.late), maps.Clone(w.lost)
+	c.unlisted = maps.Clone(w.unlisted)
 	c.cached = nil
 	c.catchUp(allKinds...)
 	return &c
@@ -264,6 +267,7 @@ func (w *world) observe() Observation {
 		panic(err)
 	}
 	w.readCatalog(&o)
+	w.unlisted.noteUnlisted(&o)
 	new(Loop).lookAtTheClock(&o) // as an operator that has just begun
 	o.BackupWaited = w.silent
 	o.Nodes, o.LeaseUnchanged, o.Ended = w.nodes, w.unchanged, w.ended
