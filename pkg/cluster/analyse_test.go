@@ -1151,6 +1151,7 @@ var analyseCases = []analyseCase{
 var errNoGrowth = errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
 
 func TestAnalyse(t *testing.T) {
+	pure(t)
 	var all strings.Builder
 	seen := map[string]bool{}
 	for _, c := range slices.Concat(analyseCases, backupCases, rollbackCases, cloneCases, verifyCases) {
@@ -1547,6 +1548,7 @@ func parsed(text any) any {
 // every phase, and every reason that the API has; and docs/events.md must
 // explain the reasons.
 func TestTheTableShowsEverything(t *testing.T) {
+	pure(t)
 	table, err := os.ReadFile("testdata/analyse.txt")
 	if err != nil {
 		t.Fatal(err)

@@ -112,6 +112,7 @@ func TestMissedRunsAreMadeUpOnce(t *testing.T) {
 // D-02: a schedule that comes each minute, with backups that take three: one at a
 // time, and no heap of those that wait.
 func TestD02ScheduleThatIsFasterThanItsBackups(t *testing.T) {
+	pure(t)
 	w := settledWorld(3)
 	w.backUp(v1.BackupSchedule{Name: "often", Cron: "* * * * *"})
 	w.settle()

@@ -25,6 +25,7 @@ import (
 // and is not written again (F-04). On the way no status contradicts itself
 // (F-03), and no pass takes the last copy of the data.
 func TestPassesConverge(t *testing.T) {
+	pure(t)
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(int32(rapid.IntRange(1, 4).Draw(t, "instances")))
 		if rapid.Bool().Draw(t, "a copy of another cluster") {

@@ -244,6 +244,7 @@ func (w *world) turns(turns int) {
 
 // What can't be is refused before anything is stopped.
 func TestWhatCantBeRolledBack(t *testing.T) {
+	pure(t)
 	for why, c := range map[string]struct {
 		prepare func(w *world)
 		backup  string

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -126,6 +127,15 @@ type server struct {
 const noLibrary = "nope"
 
 var allKinds = []string{"ConfigMap", "EndpointSlice", "Lease", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PostgresBackup", "PostgresRestore", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
+
+// pure marks a test without goroutines that takes long: with -short, as under the
+// race detector, which has nothing to find there, it is left out.
+func pure(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("there are no goroutines")
+	}
+}
 
 func newWorld(instances int32) *world {
 	w := &world{
