@@ -144,8 +144,8 @@ func TestBackupOfADamagedPageIsNotProved(t *testing.T) {
 	path := filepath.Join(p.volume.data(), p.query("SELECT pg_relation_filepath('public.victim')"))
 	page, err := os.ReadFile(path)
 	must(t, err)
-	// The header of a row.
-	copy(page[4000:], "this is no tuple")
+	// The whole header of a row.
+	copy(page[4000:], "this is no header of a tuple at all")
 	must(t, os.WriteFile(path, page, 0o600))
 	info := p.takeWell(backup.Full, "")
 	p.archiveAll(store)
