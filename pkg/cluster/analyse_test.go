@@ -51,6 +51,9 @@ var analyseCases = []analyseCase{
 	{why: "a new cluster: everything is made at once", change: func(w *world) { *w = *newWorld(3) }},
 	{why: "a settled cluster: nothing is done, whatever webhooks made of the pods", change: func(*world) {}},
 	{why: "a settled cluster of one", change: func(w *world) { *w = *settledWorld(1) }},
+	{why: "a replica's server is being restarted, which its probes have not noticed", change: func(w *world) {
+		w.say("shop-3", func(s *instanceapi.State) { s.Phase = instanceapi.PhaseStopping })
+	}},
 
 	{why: "a Service is being deleted, and somebody's finalizer keeps it", change: func(w *world) {
 		rw := w.objects["Service"]["shop-rw"].DeepCopyObject().(object)

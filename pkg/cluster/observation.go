@@ -220,9 +220,10 @@ func (o Observation) mayHoldData() bool {
 }
 
 // isReady says whether the instance serves. A sidecar that does not run is none of
-// the server's business.
+// the server's business. One whose server is being stopped is ready no more, before
+// the probes notice.
 func (i Instance) isReady() bool {
-	if i.Pod == nil || i.Pod.DeletionTimestamp != nil || i.State != nil && !i.State.Ready {
+	if i.Pod == nil || i.Pod.DeletionTimestamp != nil || i.State != nil && (!i.State.Ready || i.State.Phase == instanceapi.PhaseStopping) {
 		return false
 	}
 	return i.Pod.Status.Phase == corev1.PodRunning && hasTrueCondition(i.Pod, corev1.PodReady) ||
