@@ -93,6 +93,24 @@ func TestD18RetentionKeepsWhatKeptBackupsNeed(t *testing.T) {
 	}
 }
 
+// D-18: a backup that went on across a failover needs no segment that only the old
+// timeline could have: it was left within it.
+func TestD18SegmentsOfABackupAcrossASwitch(t *testing.T) {
+	across := func(at backup.Position) backup.Record {
+		return backup.Record{SegmentSize: segmentSize, WAL: []backup.WALRange{
+			{Timeline: 1, Start: 3*segmentSize + 40, End: at}, {Timeline: 2, Start: at, End: 6*segmentSize + 8}}}
+	}
+	for at, want := range map[backup.Position]string{
+		5*segmentSize + 100: "000000010000000000000003 000000010000000000000004 000000020000000000000005 000000020000000000000006",
+		5 * segmentSize:     "000000010000000000000003 000000010000000000000004 000000020000000000000005 000000020000000000000006",
+		3*segmentSize + 100: "000000020000000000000003 000000020000000000000004 000000020000000000000005 000000020000000000000006",
+	} {
+		if got := strings.Join(across(at).Segments(), " "); got != want {
+			t.Errorf("left at %s: %s, want %s", at, got, want)
+		}
+	}
+}
+
 func TestRestoreWindow(t *testing.T) {
 	at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
 	records := []backup.Record{taken("a", 9, 1, 1, ""), taken("b", 6, 3, 4, "")}
