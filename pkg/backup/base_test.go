@@ -122,7 +122,7 @@ func TestD09ATargetInsideTheBackupIsReachedFromTheOneBefore(t *testing.T) {
 	} {
 		target, err := backup.ParseTarget(c.target)
 		must(t, err)
-		got, err := backup.Choose([]backup.Record{b2, orphan, b1}, target)
+		got, err := backup.Choose(backup.Catalog{Records: []backup.Record{b2, orphan, b1}}, target)
 		if c.err == "" && (err != nil || got.ID != c.want) || c.err != "" && (!errors.Is(err, backup.ErrNoBackup) || !strings.Contains(err.Error(), c.err)) {
 			t.Errorf("%+v: %s, %v; want %s%s", c.target, got.ID, err, c.want, c.err)
 		}
@@ -133,7 +133,7 @@ func TestD09ATargetInsideTheBackupIsReachedFromTheOneBefore(t *testing.T) {
 	target, err := backup.ParseTarget(backup.TargetSpec{Time: "2026-11-28T11:03:00Z"})
 	must(t, err)
 	wants(t, "B2 chosen by the user", backup.CheckTarget(b2, target), backup.ErrNoBackup, "B2", "2026-11-28T11:05:00Z")
-	if _, err := backup.Choose(nil, target); !errors.Is(err, backup.ErrNoBackup) {
+	if _, err := backup.Choose(backup.Catalog{}, target); !errors.Is(err, backup.ErrNoBackup) {
 		t.Errorf("without backups: %v", err)
 	}
 }

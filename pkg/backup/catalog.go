@@ -25,6 +25,9 @@ type Catalog struct {
 	// Damaged are backups whose record can't be read.
 	Damaged []DamagedBackup
 	WAL     ArchivedWAL
+	// Present is the timeline that the cluster is on, or was on last: the newest of which
+	// the archive has anything, unless somebody knows better. 0: the archive is empty.
+	Present uint32
 }
 
 // DamagedBackup is a backup with a record that can't be read.
@@ -59,6 +62,7 @@ func (r *Repository) ReadCatalog(ctx context.Context) (Catalog, error) {
 	if err := r.readWAL(ctx, &c.WAL); err != nil {
 		return Catalog{}, fmt.Errorf("read catalog: %w", err)
 	}
+	c.Present = c.newest()
 	return c, nil
 }
 

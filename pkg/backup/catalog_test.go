@@ -82,6 +82,33 @@ func TestD18RetentionKeepsWhatKeptBackupsNeed(t *testing.T) {
 		}
 	}
 
+	// The cluster was restored to a time in segment 4, between b and c.
+	undone := backup.Catalog{Records: fulls, Present: 2, WAL: backup.ArchivedWAL{
+		Files: append(files(t, 1, 1, 12), files(t, 2, 4, 6)...), Histories: map[uint32][]postgres.Switch{2: {{Timeline: 1, LSN: 4*segmentSize + 100}}},
+	}}
+	since := taken("e", 0.1, 5, 5, "")
+	since.WAL[0].Timeline = 2
+	later := undone
+	later.Records = append(slices.Clone(fulls), since)
+	unheard := undone
+	unheard.Present = 3
+	for _, c := range []struct {
+		why       string
+		catalog   backup.Catalog
+		retention backup.Retention
+		want      string
+	}{
+		{"keep 1: the newest that leads to the present, and what was left behind since", undone, backup.Retention{Keep: 1}, "a WAL to 2"},
+		{"within 2 days: c is none that covers them", undone, backup.Retention{Within: 2 * day}, "a WAL to 2"},
+		{"keep 1, with a backup since", later, backup.Retention{Keep: 1}, "a b c d WAL to 4"},
+		{"keep 2, with a backup since: those left behind don't count", later, backup.Retention{Keep: 2}, "a WAL to 2"},
+		{"nothing of the present timeline was archived yet", unheard, backup.Retention{Keep: 1}, ""},
+	} {
+		if got := removed(backup.Expire(c.catalog, c.retention, noon, nil)); got != c.want {
+			t.Errorf("%s: %q, want %q", c.why, got, c.want)
+		}
+	}
+
 	running, failed, fresh := old("running"), old("failed"), backup.NewID(noon.Add(-time.Hour), backup.Full, "fresh")
 	catalog := backup.Catalog{Records: fulls, Incomplete: []string{running, failed, fresh, "lost+found"}}
 	if got := removed(backup.Expire(catalog, backup.Retention{}, noon, []string{running})); got != failed {
@@ -117,6 +144,7 @@ func TestRestoreWindow(t *testing.T) {
 	first := records[0].StoppedAt
 	// Timeline 2 began within segment 6 of timeline 1.
 	histories := map[uint32][]postgres.Switch{2: {{Timeline: 1, LSN: 6*segmentSize + 100}}, 3: {{Timeline: 1, LSN: 2 * segmentSize}}}
+	failover := map[uint32][]postgres.Switch{2: histories[2]}
 	cases := []struct {
 		why       string
 		files     []backup.ArchivedFile
@@ -128,13 +156,19 @@ func TestRestoreWindow(t *testing.T) {
 		{"with a gap", append(files(t, 1, 1, 6), files(t, 1, 8, 9)...), nil,
 			backup.Window{First: first, Last: at(6), Gap: "000000010000000000000007"}},
 		{"a gap before the newest backup is none of its", append(files(t, 1, 1, 1), files(t, 1, 4, 9)...), nil, backup.Window{First: first, Last: at(9)}},
-		{"across a switch; what the old timeline has beyond it doesn't count", append(files(t, 1, 1, 20), files(t, 2, 6, 8)...), histories,
+		{"across a switch; what the old timeline has beyond it doesn't count", append(files(t, 1, 1, 20), files(t, 2, 6, 8)...), failover,
 			backup.Window{First: first, Last: at(8)}},
-		{"a timeline that left before the backup's end doesn't count", append(files(t, 1, 1, 7), files(t, 3, 2, 30)...), map[uint32][]postgres.Switch{3: histories[3]},
-			backup.Window{First: first, Last: at(7)}},
+		{"the cluster was restored to a time before the newest backup: the older one leads on", append(append(files(t, 1, 1, 20), files(t, 2, 6, 8)...), files(t, 3, 2, 30)...), histories,
+			backup.Window{First: first, Last: at(30)}},
+		{"with a gap since then", append(files(t, 1, 1, 20), files(t, 3, 3, 30)...), histories,
+			backup.Window{First: first, Last: at(1), Gap: "000000030000000000000002"}},
 	}
 	for _, c := range cases {
-		got, ok := backup.RestoreWindow(backup.Catalog{Records: records, WAL: backup.ArchivedWAL{Files: c.files, Histories: c.histories}})
+		present := uint32(1)
+		for timeline := range c.histories {
+			present = max(present, timeline)
+		}
+		got, ok := backup.RestoreWindow(backup.Catalog{Records: records, Present: present, WAL: backup.ArchivedWAL{Files: c.files, Histories: c.histories}})
 		if diff := cmp.Diff(c.want, got); !ok || diff != "" {
 			t.Errorf("%s: %s", c.why, diff)
 		}
