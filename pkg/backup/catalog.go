@@ -88,8 +88,12 @@ func (r *Repository) readBackups(ctx context.Context, c *Catalog) error {
 		if complete[id] {
 			group.Go(func() error {
 				records[n], errs[n] = r.Record(reading, id)
-				if errors.Is(errs[n], ErrDamaged) || errors.Is(errs[n], ErrNotFound) {
+				if errors.Is(errs[n], ErrDamaged) {
 					return nil
+				}
+				if errors.Is(errs[n], ErrNotFound) {
+					// To take it for gone could cost the WAL that it needs. The next look will tell.
+					return fmt.Errorf("the store lists the record of backup %s and does not find it: it is being removed, or the store errs", id)
 				}
 				return errs[n]
 			})
@@ -100,7 +104,7 @@ func (r *Repository) readBackups(ctx context.Context, c *Catalog) error {
 	}
 	for n, id := range ids {
 		switch {
-		case !complete[id] || errors.Is(errs[n], ErrNotFound): // deleted meanwhile
+		case !complete[id]:
 			c.Incomplete = append(c.Incomplete, id)
 		case errs[n] != nil:
 			c.Damaged = append(c.Damaged, DamagedBackup{ID: id, Err: errs[n]})

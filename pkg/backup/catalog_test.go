@@ -207,7 +207,7 @@ func TestD07FormsOfTargets(t *testing.T) {
 		}
 	}
 	for _, bad := range []backup.TargetSpec{{LSN: "12"}, {LSN: "0/0"}, {XID: "-1"}, {XID: "x"}, {Name: strings.Repeat("n", 64)}, {Name: "a\nb"},
-		{Time: "2026-11-27T12:00:00Z", LSN: "0/1"}, {Immediate: true, Name: "x"}} {
+		{Time: "0001-01-01T00:00:00Z"}, {Time: "0000-01-01T00:00:00Z"}, {Time: "2026-11-27T12:00:00Z", LSN: "0/1"}, {Immediate: true, Name: "x"}} {
 		if _, err := backup.ParseTarget(bad); err == nil || !strings.Contains(err.Error(), "target") {
 			t.Errorf("%+v: %v", bad, err)
 		}
@@ -236,6 +236,25 @@ func TestOneDamagedRecordHidesNoOther(t *testing.T) {
 		t.Errorf("catalog %+v", c)
 	}
 	wants(t, "the damaged one", c.Damaged[0].Err, backup.ErrDamaged, "20261128T120000Z-full-b/backup.json")
+}
+
+// D-18: a store that lists a record and then does not find it leaves everything open: the
+// backup is neither taken for one that has failed, nor its WAL for what nobody needs.
+func TestD18ARecordThatIsListedAndNotFound(t *testing.T) {
+	a, _ := archived(t, segments[:2]...)
+	a.writeBackup("20261101T120000Z-full-a", true)
+	a.store.set(func() {
+		a.store.fail = func(call, key string) error {
+			if call == "open" && strings.HasSuffix(key, "backup.json") {
+				return backup.ErrNotFound
+			}
+			return nil
+		}
+	})
+	_, err := a.ReadCatalog(context.Background())
+	if err == nil || errors.Is(err, backup.ErrNotFound) || !strings.Contains(err.Error(), "20261101T120000Z-full-a") {
+		t.Errorf("the catalog: %v", err)
+	}
 }
 
 func TestRemovalTakesTheRecordFirstAndGoesOn(t *testing.T) {
