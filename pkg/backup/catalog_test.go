@@ -82,6 +82,12 @@ func TestD18RetentionKeepsWhatKeptBackupsNeed(t *testing.T) {
 		}
 	}
 
+	// The clock of whoever decides is years ahead of the store's.
+	ahead := backup.Catalog{Records: fulls, WAL: backup.ArchivedWAL{Files: files(t, 1, 1, 12)}}
+	if got := removed(backup.Expire(ahead, backup.Retention{Within: 4 * day}, noon.Add(1000*day), nil)); got != "a WAL to 2" {
+		t.Errorf("with a clock that is ahead: %q", got)
+	}
+
 	// The cluster was restored to a time in segment 4, between b and c.
 	undone := backup.Catalog{Records: fulls, Present: 2, WAL: backup.ArchivedWAL{
 		Files: append(files(t, 1, 1, 12), files(t, 2, 4, 6)...), Histories: map[uint32][]postgres.Switch{2: {{Timeline: 1, LSN: 4*segmentSize + 100}}},

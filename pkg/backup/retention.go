@@ -36,12 +36,15 @@ const abandoned = 48 * time.Hour
 // anything where a record can't be read: what that backup needs isn't known.
 // Backups that are running, by their ids, are left alone.
 //
+// It goes by the time when the archive got its last WAL, if that is before now: a machine
+// whose clock runs ahead must not make everything old.
 // As long as the archive has nothing of the present timeline, it can't be told which
 // backups lead there, and nothing goes.
 func Expire(c Catalog, retention Retention, now time.Time, running []string) Removal {
 	if !c.knowsPresent() {
 		return Removal{}
 	}
+	now = c.notAfterStore(now)
 	var removal Removal
 	kept := keep(c, retention, now)
 	for _, r := range slices.Backward(c.Records) {
@@ -62,6 +65,20 @@ func Expire(c Catalog, retention Retention, now time.Time, running []string) Rem
 	}
 	removal.WAL = unneeded(c, kept)
 	return removal
+}
+
+// notAfterStore is now, or when the archive got its last WAL by the store's own clock.
+func (c Catalog) notAfterStore(now time.Time) time.Time {
+	var last time.Time
+	for _, file := range c.WAL.Files {
+		if file.ArchivedAt.After(last) {
+			last = file.ArchivedAt
+		}
+	}
+	if last.IsZero() || last.After(now) {
+		return now
+	}
+	return last
 }
 
 // keep says which backups are kept. Those that were left behind do not count, and stay as
