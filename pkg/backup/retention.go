@@ -28,7 +28,8 @@ type Removal struct {
 	WAL []WALName
 }
 
-// abandoned is how old a backup without a record must be to be no running one.
+// abandoned is how old a backup without a record, or an object that is half written, must
+// be to be none that is under way.
 const abandoned = 48 * time.Hour
 
 // Expire decides what an archive can do without at that time. It never gives up
@@ -172,6 +173,18 @@ func (r *Repository) Remove(ctx context.Context, removal Removal) error {
 	_ = group.Wait() // the errors are in failures
 	if err := errors.Join(failures...); err != nil {
 		return fmt.Errorf("remove WAL: %w", err)
+	}
+	return nil
+}
+
+// Sweep removes what was left of objects by writers that were killed, once it is too old
+// to be anything that is still being written.
+func (r *Repository) Sweep(ctx context.Context, now time.Time) error {
+	if err := r.Claim(ctx); err != nil {
+		return fmt.Errorf("remove what was left half written: %w", err)
+	}
+	if err := r.store.Sweep(ctx, r.layout.root()+"/", now.Add(-abandoned)); err != nil {
+		return fmt.Errorf("remove what was left half written: %w", err)
 	}
 	return nil
 }

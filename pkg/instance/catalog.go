@@ -20,6 +20,8 @@ const (
 	// catalogSoon how soon it tries again after that has failed.
 	catalogEvery = 5 * time.Minute
 	catalogSoon  = 15 * time.Second
+	// sweepEvery is how often what is half written is looked for.
+	sweepEvery = 6 * time.Hour
 )
 
 // cataloguer reads what the store holds, and removes what is kept no longer, for the
@@ -27,6 +29,8 @@ const (
 type cataloguer struct {
 	agent  *Agent
 	kicked chan struct{}
+	// sweptAt is when what is half written was looked for last.
+	sweptAt time.Time
 
 	mu      sync.Mutex
 	reason  catalogReason
@@ -141,6 +145,13 @@ func (c *cataloguer) read(ctx context.Context, reason catalogReason) (instanceap
 		return instanceapi.Catalog{}, err
 	}
 	retention := backup.Retention{Keep: reason.Backups.Retention.Keep, Within: reason.Backups.Retention.Within.Duration}
+	if now.Sub(c.sweptAt) >= sweepEvery {
+		c.sweptAt = now
+		if err := d.repository.Sweep(ctx, now); err != nil {
+			// It costs room, and nothing else; a login may lack the right to it.
+			c.agent.log.WithError(err).Warn("looking in the store for what is half written failed")
+		}
+	}
 	present := c.agent.observer.observe(ctx, freshEnough).Timeline
 	if present == 0 {
 		return instanceapi.Catalog{}, errors.New("the server does not tell its timeline, and so not which backups lead there")
