@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/backup"
+	"github.com/pgop/postgres-operator/pkg/backup/file"
 	"github.com/pgop/postgres-operator/test/s3test"
 )
 
@@ -486,4 +488,29 @@ func TestOnlyAnEmptyDirectoryIsRestoredInto(t *testing.T) {
 		t.Error(err)
 	}
 	sameFile(t, filepath.Join(data, "precious"), []byte("x"))
+}
+
+// forgetful writes objects, and its answers get lost: each request is sent again, and
+// refused.
+type forgetful struct{ backup.Store }
+
+func (f forgetful) Create(ctx context.Context, key string, content io.Reader) error {
+	if err := f.Store.Create(ctx, key, content); err != nil {
+		return err
+	}
+	return backup.ErrExists
+}
+
+// D-01: what was written, and is refused when it is sent again, is what was asked for.
+func TestD01AnswersThatAreLostFailNoBackup(t *testing.T) {
+	s := newShopIn(t, 15, forgetful{file.New(t.TempDir())}, nil)
+	record := s.take(s.options(s.primary))
+	want := s.write(3)
+	s.switchWAL()
+	must(t, s.repository.CheckBackup(context.Background(), []backup.Record{record}))
+	server := s.restored(record, backup.TargetSpec{})
+	s.startPromoted(server)
+	if got := rows(server); got != want {
+		t.Errorf("rows %s, want %s", got, want)
+	}
 }
