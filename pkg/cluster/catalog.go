@@ -89,6 +89,20 @@ func (o Observation) inCatalog(id string) *instanceapi.BackupInfo {
 	return &o.Catalog.Backups[n]
 }
 
+// newestInCatalog is the newest backup that can be restored and leads to the present; nil:
+// there is none, or it is not known.
+func (o Observation) newestInCatalog() *instanceapi.BackupInfo {
+	if o.Catalog == nil {
+		return nil
+	}
+	for n := len(o.Catalog.Backups) - 1; n >= 0; n-- {
+		if info := &o.Catalog.Backups[n]; info.Unusable == "" && !info.LeftBehind {
+			return info
+		}
+	}
+	return nil
+}
+
 // damage is why the record of a backup can't be read; empty: it can, or it is not
 // known.
 func (o Observation) damage(b *v1.PostgresBackup) string {
@@ -136,8 +150,11 @@ func catalogued(o Observation, b *v1.PostgresBackup, info instanceapi.BackupInfo
 		s.Message, s.Restorable = limit("it can't be restored: "+info.Unusable), nil
 		return s
 	}
+	if info.LeftBehind {
+		s.Message = fmt.Sprintf("the cluster was rolled back to a time before this backup: it leads to what there was before, on timeline %d, and is used only where it is named", info.Timeline)
+	}
 	s.Restorable = &v1.RestorableTimes{From: *s.CompletedAt, Until: *s.CompletedAt}
-	if last := stamp(o.Catalog.Last); last != nil && last.After(s.CompletedAt.Time) {
+	if last := stamp(info.Until); last != nil && last.After(s.CompletedAt.Time) {
 		s.Restorable.Until = *last
 	}
 	before := b.Status.Restorable
