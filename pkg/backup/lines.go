@@ -136,8 +136,8 @@ func leadsTo(w ArchivedWAL, name WALName, segmentSize uint64, timeline uint32) b
 	return !diverges
 }
 
-// follow follows the WAL from a backup's end on, and returns when the last segment was archived that recovery would come to, and which
-// one it would miss.
+// follow follows the WAL from a backup's end on, and returns when the last segment was
+// archived that recovery would come to, and which one it would miss.
 func (l *lines) follow(r Record) (last time.Time, gap string) {
 	timeline := l.catalog.endOf(r)
 	way := l.to(timeline, r.SegmentSize)
