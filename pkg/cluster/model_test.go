@@ -228,10 +228,11 @@ func TestPassesConverge(t *testing.T) {
 		}
 		w.storeComesBack()
 		w.bucket.slow, w.silent = false, 0
+		status, settled := w.settle()
 		if w.cluster.Spec.Storage.WAL == nil && w.hasWALVolumes() { // taken back too late
 			w.wal("512Mi", "")
+			status, settled = w.settle()
 		}
-		status, settled := w.settle()
 		for settled && w.isRotating() { // which takes its time
 			w.now = w.now.Add(2 * time.Hour)
 			status, settled = w.settle()
