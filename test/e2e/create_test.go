@@ -82,16 +82,24 @@ func wantColumns(t *testing.T, f *framework.Framework, primary string) {
 // each streams through its own.
 func wantStreaming(t *testing.T, c *framework.Cluster, instances int) {
 	t.Helper()
+	if err := streams(c, instances); err != nil {
+		t.Error(err)
+	}
+	n := instances - 1
+	if got := c.SQLIn(c.Primary(), "select count(*) from pg_replication_slots"); got != fmt.Sprint(n) {
+		t.Errorf("the primary has %s slots instead of %d", got, n)
+	}
+}
+
+func streams(c *framework.Cluster, instances int) error {
 	got := c.SQLIn(c.Primary(), `select count(*), count(distinct r.application_name), count(distinct s.slot_name)
 		from pg_stat_replication r join pg_replication_slots s on s.active_pid = r.pid
 		where r.state = 'streaming' and s.slot_type = 'physical'`)
 	n := instances - 1
 	if want := fmt.Sprintf("%d|%d|%d", n, n, n); got != want {
-		t.Errorf("streaming replicas, their names, their slots: %s instead of %s", got, want)
+		return fmt.Errorf("streaming replicas, their names, their slots: %s instead of %s", got, want)
 	}
-	if got := c.SQLIn(c.Primary(), "select count(*) from pg_replication_slots"); got != fmt.Sprint(n) {
-		t.Errorf("the primary has %s slots instead of %d", got, n)
-	}
+	return nil
 }
 
 // wantSecret checks the published login, key by key.

@@ -228,6 +228,8 @@ func TestForcePromote(t *testing.T) {
 	c.SQL(framework.RW, "insert into kept values (2)")
 	c.Shell("force-1", `mv "$PGDATA/global/pg_control.away" "$PGDATA/global/pg_control" 2>/dev/null || true`)
 	c.AwaitReady()
+	// What it has beyond the fork may be found after it has served for a moment.
+	f.Await(framework.Patience, "force-1 streams", func(context.Context) error { return streams(c, 2) })
 	wantStreaming(t, c, 2)
 	c.AwaitRows(framework.RO, "select count(*) from kept", "2")
 }
