@@ -246,10 +246,14 @@ func takeStep(o Observation, p *Plan, r *rollback) {
 	}
 	next := *r.restore.Status.DeepCopy()
 	made := find(o, r.instance)
+	held := o.whyHeldUp()
 	switch r.phase {
 	case v1.RestoreStopping:
+		next.Message = held
 		if o.isTakenFrom(r) {
-			next.Instance = o.freeInstance()
+			next.Instance = o.freeInstance() // first of all: what is reverted, goes
+		} else if o.Cluster.Spec.Backup == nil {
+			next.Phase, next.Message = v1.RestoreReverting, lostStore
 		} else if old := o.oldClaims(r); !o.hasPods() && !o.isLed() && allSetAside(old) {
 			next.Phase, next.KeptVolumes = v1.RestoreRestoring, namesSorted(old)
 		}
@@ -264,6 +268,10 @@ func takeStep(o Observation, p *Plan, r *rollback) {
 			next.Message = r.instance + " is restored, and about to serve"
 		case made.State != nil && made.State.RestoreFailed != "":
 			next.Phase, next.Message = v1.RestoreReverting, limit(made.State.RestoreFailed)
+		case o.Cluster.Spec.Backup == nil:
+			next.Phase, next.Message = v1.RestoreReverting, lostStore
+		case held != "":
+			next.Message = held
 		default:
 			next.Message = limit(orElse(troubleOf(made, o.Now).Message, r.instance+" is being made"))
 		}
@@ -273,6 +281,20 @@ func takeStep(o Observation, p *Plan, r *rollback) {
 		}
 	}
 	p.reportRestore(r.restore, next)
+}
+
+// lostStore is why a restore is taken back that does not know any more where its backup is.
+const lostStore = "spec.backup was removed while it was under way, and says where the backup lies"
+
+// whyHeldUp is what somebody has said that holds every restore up; empty: nothing.
+func (o Observation) whyHeldUp() string {
+	switch {
+	case o.Cluster.Spec.Paused:
+		return "spec.paused is true: it goes on when it is false"
+	case *o.Cluster.Spec.Instances == 0:
+		return "the cluster is stopped (spec.instances: 0): it goes on when it is started"
+	}
+	return ""
 }
 
 // oldClaims are those of every instance but the one that is made.
@@ -422,6 +444,9 @@ func describeRollback(o Observation, p Plan) string {
 		text = r.instance + " is made of the backup: " + troubleOf(made, o.Now).Message
 	case v1.RestoreReverting:
 		text = "it is taken back, and the instances from before come back"
+	}
+	if held := o.whyHeldUp(); held != "" {
+		text += "; " + held
 	}
 	return limit(fmt.Sprintf("PostgresRestore %s: %s", r.name, text))
 }
