@@ -13,6 +13,7 @@ import (
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/backup"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
@@ -176,6 +177,9 @@ func (o Observation) whyOutOfReach(t v1.RestoreTarget, b *v1.PostgresBackup) str
 	if b == nil && (t.XID != "" || t.Name != "") {
 		return "spec.backup: it can't be told which backup comes before the target; name one"
 	}
+	if t.LSN != "" {
+		return o.whyLSNOutOfReach(t.LSN, b)
+	}
 	at, err := backup.ParseTime(t.Time)
 	if err != nil {
 		return "" // another kind of target, or none
@@ -194,6 +198,36 @@ func (o Observation) whyOutOfReach(t v1.RestoreTarget, b *v1.PostgresBackup) str
 		return fmt.Sprintf("spec.target.time: %s was complete at %s, and can be restored to that time and later ones", whose, first.UTC().Format(time.RFC3339))
 	}
 	return ""
+}
+
+// whyLSNOutOfReach says that a position is before the end of a backup, or of all that lead
+// to the present; empty: it is not, as far as is known.
+func (o Observation) whyLSNOutOfReach(target string, b *v1.PostgresBackup) string {
+	isBefore := func(stop string) bool {
+		wanted, err := postgres.ParseLSN(target)
+		end, errEnd := postgres.ParseLSN(stop)
+		return err == nil && errEnd == nil && wanted < end
+	}
+	if b != nil && isBefore(b.Status.StopLSN) {
+		return fmt.Sprintf("spec.target.lsn: backup %s was complete at %s, and can be restored to that position and later ones", b.Name, b.Status.StopLSN)
+	}
+	if b != nil || o.Catalog == nil {
+		return ""
+	}
+	first := ""
+	for _, info := range o.Catalog.Backups {
+		switch {
+		case info.Unusable != "" || info.LeftBehind:
+		case !isBefore(info.StopLSN):
+			return ""
+		default:
+			first = cmp.Or(first, info.StopLSN)
+		}
+	}
+	if first == "" {
+		return ""
+	}
+	return fmt.Sprintf("spec.target.lsn: the oldest backup was complete at %s, and can be restored to that position and later ones", first)
 }
 
 // backupNamed is the cluster's backup of that name; nil: there is none.

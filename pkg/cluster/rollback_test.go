@@ -325,6 +325,8 @@ func TestWhatCantBeRolledBack(t *testing.T) {
 		"D-17: a failed backup":  {func(w *world) { w.made("bad", v1.PostgresBackupStatus{Phase: v1.BackupFailed}) }, "bad", v1.RestoreTarget{}, v1.RestoreFailed, "spec.backup: backup bad is not complete (Failed)"},
 		"a time before it":       {nil, "first", v1.RestoreTarget{Time: "2020-01-01T00:00:00Z"}, v1.RestoreFailed, "spec.target.time: backup first was complete at"},
 		"a time before any":      {nil, "", v1.RestoreTarget{Time: "2020-01-01T00:00:00Z"}, v1.RestoreFailed, "spec.target.time: the oldest backup was complete at"},
+		"a position before it":   {nil, "first", v1.RestoreTarget{LSN: "0/20000FF"}, v1.RestoreFailed, "spec.target.lsn: backup first was complete at 0/2000120"},
+		"a position before any":  {nil, "", v1.RestoreTarget{LSN: "0/20000FF"}, v1.RestoreFailed, "spec.target.lsn: the oldest backup was complete at 0/2000120"},
 		"D-08: a time to come":   {nil, "", v1.RestoreTarget{Time: "2036-01-01T00:00:00Z"}, v1.RestoreFailed, "is in the future"},
 		"a name without backup":  {nil, "", v1.RestoreTarget{Name: "x"}, v1.RestoreFailed, "spec.backup: it can't be told which backup comes before the target"},
 		"no store":               {func(w *world) { w.edit(func(s *v1.PostgresClusterSpec) { s.Backup = nil }) }, "", v1.RestoreTarget{}, v1.RestoreFailed, "has no spec.backup"},
