@@ -2,6 +2,7 @@ package backup
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -26,6 +27,19 @@ func (c Catalog) newest() uint32 {
 		newest = max(newest, file.Timeline)
 	}
 	return newest
+}
+
+// GoesOn says on which timeline the cluster is, and what led there: its history may not
+// be in the archive yet.
+func (c *Catalog) GoesOn(present uint32, history []postgres.Switch) {
+	c.Present = present
+	if _, known := c.WAL.Histories[present]; !known && len(history) > 0 {
+		c.WAL.Histories = maps.Clone(c.WAL.Histories)
+		if c.WAL.Histories == nil {
+			c.WAL.Histories = map[uint32][]postgres.Switch{}
+		}
+		c.WAL.Histories[present] = history
+	}
 }
 
 // knowsPresent says whether the archive has anything of the present timeline. The server

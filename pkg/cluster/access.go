@@ -45,8 +45,9 @@ func ensureConfiguration(o Observation, p *Plan) {
 		p.update(repaired)
 	}
 	config := serverConfiguration(o)
-	if p.Rollback.isMaking() && !o.isLed() {
-		id, config.Restore = "", p.Rollback.source // as if there had been no database
+	if p.Rollback.isMaking() && !o.isLed() && p.Rollback.source != nil {
+		// As if there had been no database. Without a source an empty one would be made.
+		id, config.Restore = "", p.Rollback.source
 	}
 	config.SystemID, config.Members, config.Initialiser = id, p.Members, initialiser(o, p)
 	config.Switchover, config.SwitchoverAsked, config.Reclone = p.Switchover, p.SwitchoverAsked, p.Reclone

@@ -137,7 +137,7 @@ func completed(o Observation, b *v1.PostgresBackup, info instanceapi.BackupInfo)
 		s.WAL = info.FirstWAL + " to " + info.LastWAL
 	}
 	if b.Spec.Type == v1.BackupIncremental && !info.Incremental {
-		s.Message = "a full backup was taken, since there was none to go on from"
+		s.Message = "a full backup was taken: there was none to go on from, or its instance lacked WAL summaries since then"
 	}
 	return s
 }

@@ -13,6 +13,7 @@ import (
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/backup"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
@@ -176,6 +177,9 @@ func (o Observation) whyOutOfReach(t v1.RestoreTarget, b *v1.PostgresBackup) str
 	if b == nil && (t.XID != "" || t.Name != "") {
 		return "spec.backup: it can't be told which backup comes before the target; name one"
 	}
+	if t.LSN != "" {
+		return o.whyLSNOutOfReach(t.LSN, b)
+	}
 	at, err := backup.ParseTime(t.Time)
 	if err != nil {
 		return "" // another kind of target, or none
@@ -194,6 +198,36 @@ func (o Observation) whyOutOfReach(t v1.RestoreTarget, b *v1.PostgresBackup) str
 		return fmt.Sprintf("spec.target.time: %s was complete at %s, and can be restored to that time and later ones", whose, first.UTC().Format(time.RFC3339))
 	}
 	return ""
+}
+
+// whyLSNOutOfReach says that a position is before the end of a backup, or of all that lead
+// to the present; empty: it is not, as far as is known.
+func (o Observation) whyLSNOutOfReach(target string, b *v1.PostgresBackup) string {
+	isBefore := func(stop string) bool {
+		wanted, err := postgres.ParseLSN(target)
+		end, errEnd := postgres.ParseLSN(stop)
+		return err == nil && errEnd == nil && wanted < end
+	}
+	if b != nil && isBefore(b.Status.StopLSN) {
+		return fmt.Sprintf("spec.target.lsn: backup %s was complete at %s, and can be restored to that position and later ones", b.Name, b.Status.StopLSN)
+	}
+	if b != nil || o.Catalog == nil {
+		return ""
+	}
+	first := ""
+	for _, info := range o.Catalog.Backups {
+		switch {
+		case info.Unusable != "" || info.LeftBehind:
+		case !isBefore(info.StopLSN):
+			return ""
+		default:
+			first = cmp.Or(first, info.StopLSN)
+		}
+	}
+	if first == "" {
+		return ""
+	}
+	return fmt.Sprintf("spec.target.lsn: the oldest backup was complete at %s, and can be restored to that position and later ones", first)
 }
 
 // backupNamed is the cluster's backup of that name; nil: there is none.
@@ -246,10 +280,14 @@ func takeStep(o Observation, p *Plan, r *rollback) {
 	}
 	next := *r.restore.Status.DeepCopy()
 	made := find(o, r.instance)
+	held := o.whyHeldUp()
 	switch r.phase {
 	case v1.RestoreStopping:
+		next.Message = held
 		if o.isTakenFrom(r) {
-			next.Instance = o.freeInstance()
+			next.Instance = o.freeInstance() // first of all: what is reverted, goes
+		} else if o.Cluster.Spec.Backup == nil {
+			next.Phase, next.Message = v1.RestoreReverting, lostStore
 		} else if old := o.oldClaims(r); !o.hasPods() && !o.isLed() && allSetAside(old) {
 			next.Phase, next.KeptVolumes = v1.RestoreRestoring, namesSorted(old)
 		}
@@ -264,6 +302,10 @@ func takeStep(o Observation, p *Plan, r *rollback) {
 			next.Message = r.instance + " is restored, and about to serve"
 		case made.State != nil && made.State.RestoreFailed != "":
 			next.Phase, next.Message = v1.RestoreReverting, limit(made.State.RestoreFailed)
+		case o.Cluster.Spec.Backup == nil:
+			next.Phase, next.Message = v1.RestoreReverting, lostStore
+		case held != "":
+			next.Message = held
 		default:
 			next.Message = limit(orElse(troubleOf(made, o.Now).Message, r.instance+" is being made"))
 		}
@@ -273,6 +315,20 @@ func takeStep(o Observation, p *Plan, r *rollback) {
 		}
 	}
 	p.reportRestore(r.restore, next)
+}
+
+// lostStore is why a restore is taken back that does not know any more where its backup is.
+const lostStore = "spec.backup was removed while it was under way, and says where the backup lies"
+
+// whyHeldUp is what somebody has said that holds every restore up; empty: nothing.
+func (o Observation) whyHeldUp() string {
+	switch {
+	case o.Cluster.Spec.Paused:
+		return "spec.paused is true: it goes on when it is false"
+	case *o.Cluster.Spec.Instances == 0:
+		return "the cluster is stopped (spec.instances: 0): it goes on when it is started"
+	}
+	return ""
 }
 
 // oldClaims are those of every instance but the one that is made.
@@ -422,6 +478,9 @@ func describeRollback(o Observation, p Plan) string {
 		text = r.instance + " is made of the backup: " + troubleOf(made, o.Now).Message
 	case v1.RestoreReverting:
 		text = "it is taken back, and the instances from before come back"
+	}
+	if held := o.whyHeldUp(); held != "" {
+		text += "; " + held
 	}
 	return limit(fmt.Sprintf("PostgresRestore %s: %s", r.name, text))
 }

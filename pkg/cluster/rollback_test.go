@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -251,6 +252,55 @@ func TestARestoreInPlaceThatDoesNotComeAbout(t *testing.T) {
 	}
 }
 
+// What it needs is taken away while it is under way: nobody makes an empty database
+// instead, and the old data comes back.
+func TestARestoreInPlaceWhoseStoreIsTakenAway(t *testing.T) {
+	for _, phase := range []v1.RestorePhase{v1.RestoreStopping, v1.RestoreRestoring} {
+		w := settledWorld(3)
+		w.rolling(phase)
+		system := w.cluster.Status.SystemID
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Backup = nil })
+		w.wantSettled(t)
+		w.wantPhase(t, "undo", v1.RestoreFailed, "spec.backup was removed")
+		if id, _ := w.observe().systemID(); id != system || w.cluster.Status.Primary != "shop-1" {
+			t.Errorf("%s: the database is %s, of %s, and was %s", phase, id, w.cluster.Status.Primary, system)
+		}
+		for name := range w.volumes() {
+			if specs.IsSetAside(w.volume(name)) {
+				t.Errorf("%s: volume %s is still set aside", phase, name)
+			}
+		}
+	}
+}
+
+// One that is held up says by what, and goes on when that is over.
+func TestARestoreInPlaceThatIsHeldUp(t *testing.T) {
+	for _, phase := range []v1.RestorePhase{v1.RestoreStopping, v1.RestoreRestoring} {
+		for words, hold := range map[string]func(s *v1.PostgresClusterSpec, on bool){
+			"spec.paused is true": func(s *v1.PostgresClusterSpec, on bool) { s.Paused = on },
+			"spec.instances: 0": func(s *v1.PostgresClusterSpec, on bool) {
+				if s.Instances = ptr.To[int32](3); on {
+					s.Instances = ptr.To[int32](0)
+				}
+			},
+		} {
+			w := settledWorld(3)
+			w.rolling(phase)
+			w.edit(func(s *v1.PostgresClusterSpec) { hold(s, true) })
+			w.settle()
+			if s := w.restore("undo").Status; !strings.Contains(s.Message, words) {
+				t.Errorf("%s: it says %s: %q, want %s", phase, s.Phase, s.Message, words)
+			}
+			if ready := meta.FindStatusCondition(w.cluster.Status.Conditions, v1.ConditionReady); !strings.Contains(ready.Message, words) {
+				t.Errorf("%s: the cluster says %q, want %s", phase, ready.Message, words)
+			}
+			w.edit(func(s *v1.PostgresClusterSpec) { hold(s, false) })
+			w.wantSettled(t)
+			w.wantPhase(t, "undo", v1.RestoreCompleted, "")
+		}
+	}
+}
+
 // turns lets everybody take so many turns.
 func (w *world) turns(turns int) {
 	for range turns {
@@ -275,6 +325,8 @@ func TestWhatCantBeRolledBack(t *testing.T) {
 		"D-17: a failed backup":  {func(w *world) { w.made("bad", v1.PostgresBackupStatus{Phase: v1.BackupFailed}) }, "bad", v1.RestoreTarget{}, v1.RestoreFailed, "spec.backup: backup bad is not complete (Failed)"},
 		"a time before it":       {nil, "first", v1.RestoreTarget{Time: "2020-01-01T00:00:00Z"}, v1.RestoreFailed, "spec.target.time: backup first was complete at"},
 		"a time before any":      {nil, "", v1.RestoreTarget{Time: "2020-01-01T00:00:00Z"}, v1.RestoreFailed, "spec.target.time: the oldest backup was complete at"},
+		"a position before it":   {nil, "first", v1.RestoreTarget{LSN: "0/20000FF"}, v1.RestoreFailed, "spec.target.lsn: backup first was complete at 0/2000120"},
+		"a position before any":  {nil, "", v1.RestoreTarget{LSN: "0/20000FF"}, v1.RestoreFailed, "spec.target.lsn: the oldest backup was complete at 0/2000120"},
 		"D-08: a time to come":   {nil, "", v1.RestoreTarget{Time: "2036-01-01T00:00:00Z"}, v1.RestoreFailed, "is in the future"},
 		"a name without backup":  {nil, "", v1.RestoreTarget{Name: "x"}, v1.RestoreFailed, "spec.backup: it can't be told which backup comes before the target"},
 		"no store":               {func(w *world) { w.edit(func(s *v1.PostgresClusterSpec) { s.Backup = nil }) }, "", v1.RestoreTarget{}, v1.RestoreFailed, "has no spec.backup"},

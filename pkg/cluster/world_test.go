@@ -595,7 +595,7 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 		}
 		data = w.fill(volume, volumeData{systemID: otherSystemID, lastHolder: pod.Name})
 	case record.IsEmpty() && config.SystemID == "" && config.Bootstrap.Instance == pod.Name:
-		if config.Bootstrap.Encoding == "" {
+		if config.Bootstrap.Encoding == "" || w.cluster.Status.SystemID != "" {
 			panic("asked for an empty database instead of one that exists")
 		}
 		w.serial++

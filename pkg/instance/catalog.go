@@ -13,6 +13,7 @@ import (
 
 	"github.com/pgop/postgres-operator/pkg/backup"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
 )
 
 const (
@@ -152,11 +153,11 @@ func (c *cataloguer) read(ctx context.Context, reason catalogReason) (instanceap
 			c.agent.log.WithError(err).Warn("looking in the store for what is half written failed")
 		}
 	}
-	present := c.agent.observer.observe(ctx, freshEnough).Timeline
-	if present == 0 {
-		return instanceapi.Catalog{}, errors.New("the server does not tell its timeline, and so not which backups lead there")
+	present, history, err := c.presentTimeline(ctx)
+	if err != nil {
+		return instanceapi.Catalog{}, err
 	}
-	found.Present = present
+	found.GoesOn(present, history)
 	removal := backup.Expire(found, retention, now, runningBackups(reason))
 	if len(removal.Backups)+len(removal.WAL) > 0 {
 		c.agent.log.WithField("backups", removal.Backups).WithField("segments", len(removal.WAL)).Info("removing from the store what is kept no longer")
@@ -166,9 +167,26 @@ func (c *cataloguer) read(ctx context.Context, reason catalogReason) (instanceap
 		if found, err = d.repository.ReadCatalog(ctx); err != nil {
 			return instanceapi.Catalog{}, err
 		}
-		found.Present = present
+		found.GoesOn(present, history)
 	}
 	return describeCatalog(found, now)
+}
+
+// presentTimeline is the one that the server is on, which may be starting, with its
+// history, which may not be in the archive yet.
+func (c *cataloguer) presentTimeline(ctx context.Context) (uint32, []postgres.Switch, error) {
+	const longest = time.Minute
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	for {
+		if seen := c.agent.observer.observe(ctx, freshEnough); seen.Timeline != 0 && !seen.Recovery {
+			history, err := c.agent.volume.history(seen.Timeline)
+			return seen.Timeline, history, err
+		}
+		if err := pause(ctx, freshEnough); err != nil {
+			return 0, nil, errors.New("the server does not tell its timeline, and so not which backups lead there")
+		}
+	}
 }
 
 func runningBackups(reason catalogReason) []string {

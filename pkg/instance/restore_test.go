@@ -469,6 +469,7 @@ func TestD18BackupsOfATimelineThatWasLeft(t *testing.T) {
 	present := undo.start("shop-1", "127.0.0.1")
 	present.waitFor("ready", isReady)
 	present.write(4)
+	lsn := present.query("SELECT pg_current_wal_insert_lsn()")
 	present.archiveAll(store)
 	catalog := present.awaitCatalog("both backups", func(c instanceapi.Catalog) bool { return len(c.Backups) == 2 })
 	if !catalog.Backups[1].LeftBehind || catalog.Backups[0].LeftBehind || !catalog.First.Equal(old.StoppedAt) || catalog.Gap != "" {
@@ -479,10 +480,10 @@ func TestD18BackupsOfATimelineThatWasLeft(t *testing.T) {
 		restore instanceapi.Restore
 		want    string
 	}{
-		"none is named":                        {instanceapi.Restore{Store: store}, "1 4"},
-		"the one that was left behind is":      {instanceapi.Restore{Store: store, ID: left.ID}, "1 2 3"},
-		"to the end of the one that was left":  {instanceapi.Restore{Store: store, ID: left.ID, Target: instanceapi.RestoreTarget{Immediate: true}}, "1 2"},
-		"a time after both, and none is named": {instanceapi.Restore{Store: store, Target: instanceapi.RestoreTarget{LSN: present.query("SELECT pg_current_wal_flush_lsn()")}}, "1 4"},
+		"none is named":                            {instanceapi.Restore{Store: store}, "1 4"},
+		"the one that was left behind is":          {instanceapi.Restore{Store: store, ID: left.ID}, "1 2 3"},
+		"to the end of the one that was left":      {instanceapi.Restore{Store: store, ID: left.ID, Target: instanceapi.RestoreTarget{Immediate: true}}, "1 2"},
+		"a position after both, and none is named": {instanceapi.Restore{Store: store, Target: instanceapi.RestoreTarget{LSN: lsn}}, "1 4"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			restored := first.restores(c.restore).start("shop-1", "127.0.0.1")

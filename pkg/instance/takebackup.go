@@ -10,9 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lib/pq"
+
 	"github.com/pgop/postgres-operator/pkg/backup"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/postgres"
+	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
 )
 
 var (
@@ -194,6 +197,16 @@ func (a *Agent) takeBase(ctx context.Context, asked instanceapi.TakeBackup, to i
 			return backup.Record{}, err
 		}
 	}
+	if o.Parent != nil {
+		covers, err := hasSummaries(ctx, sql, o.Parent.StartLSN())
+		if err != nil {
+			return backup.Record{}, err
+		}
+		if !covers {
+			a.log.WithField("backup", asked.ID).Warn("the server lacks summaries of WAL since the backup to go on from: a full one is taken")
+			o.Parent = nil
+		}
+	}
 	record, err := d.repository.TakeBase(ctx, a.programs, o)
 	if err != nil && ctx.Err() == nil {
 		// A server that ends is seen a moment later than what comes of it.
@@ -207,6 +220,21 @@ func (a *Agent) takeBase(ctx context.Context, asked instanceapi.TakeBackup, to i
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	return record, err
+}
+
+// hasSummaries says whether the server has the WAL summaries since a position that an
+// incremental backup needs, as far as it has made any. One that was cloned or restored since
+// then has none from before, and old ones are removed (wal_summary_keep_time).
+func hasSummaries(ctx context.Context, sql *pgrun.Server, since postgres.LSN) (bool, error) {
+	query := `WITH RECURSIVE made AS MATERIALIZED (SELECT start_lsn, end_lsn FROM pg_available_wal_summaries()),
+		covered AS (SELECT ` + pq.QuoteLiteral(since.String()) + `::pg_lsn AS until
+			UNION SELECT end_lsn FROM covered JOIN made ON start_lsn <= until AND end_lsn > until)
+		SELECT (SELECT max(until) FROM covered) >= summarized_lsn FROM pg_get_wal_summarizer_state()`
+	var covers bool
+	if err := sql.Row(ctx, query, &covers); err != nil {
+		return false, fmt.Errorf("look for WAL summaries since %s: %w", since, err)
+	}
+	return covers, nil
 }
 
 // baseOptions are how the server is backed up: over the local socket, since it is in

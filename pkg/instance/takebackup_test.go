@@ -342,3 +342,27 @@ func TestD18ABackupGoesOnAcrossAFailover(t *testing.T) {
 		t.Errorf("it has %q", got)
 	}
 }
+
+// An instance that was cloned after the backup to go on from lacks the summaries of WAL
+// from before: it takes a full backup, and one that has them an incremental one.
+func TestIncrementalBackupOfAFreshClone(t *testing.T) {
+	t.Parallel()
+	w := newWorldFor(t, 17)
+	w.conf["summarize_wal"] = "on"
+	w, p, store := sourceIn(w)
+	w.apply(func() { w.config.Members = []string{"shop-1", "shop-2"} })
+	full := p.takeWell(backup.Full, "")
+	p.write(1)
+	for range 3 {
+		p.archiveAll(store)
+	}
+	must(t, p.sql.Exec(t.Context(), "CHECKPOINT"))
+	replica := w.start("shop-2", "127.0.62.3")
+	replica.waitFor("streams", isStreaming)
+	if info := replica.takeWell(backup.Incremental, full.ID); info.Incremental || info.Parent != "" {
+		t.Errorf("the clone has taken %+v", info)
+	}
+	if info := p.takeWell(backup.Incremental, full.ID); !info.Incremental || info.Parent != full.ID {
+		t.Errorf("the primary has taken %+v", info)
+	}
+}

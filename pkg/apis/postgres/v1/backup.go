@@ -189,6 +189,7 @@ type RestoreSource struct {
 	Store *BackupStore `json:"store,omitempty"`
 	// Name of the cluster that took them.
 	// +kubebuilder:validation:MaxLength=50
+	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="spec.bootstrap.restore.cluster: the name of a PostgresCluster, lower case letters, digits and '-'"
 	// +optional
 	Cluster string `json:"cluster,omitempty"`
 	// Where recovery ends. Default: at the end of the archive.

@@ -155,6 +155,8 @@ func TestBackupsOfAClusterInTheSchema(t *testing.T) {
 		{"D-11: a store and a cluster", "spec.bootstrap", restore("cluster: old, store: {s3: {bucket: backups}}"), ""},
 		{"a restore of nothing", "spec.bootstrap", restore("database: app"), "spec.bootstrap.restore: name a backup, or the store and the cluster"},
 		{"a store without a cluster", "spec.bootstrap", restore("backup: x, store: {s3: {bucket: backups}}"), "spec.bootstrap.restore.cluster: name the cluster"},
+		{"a way out of the folder", "spec.bootstrap", restore("store: {s3: {bucket: backups, prefix: team}}, cluster: ../other"), "spec.bootstrap.restore.cluster: the name of a PostgresCluster"},
+		{"a cluster that is a folder", "spec.bootstrap", restore("store: {volume: {claim: backups}}, cluster: ."), "spec.bootstrap.restore.cluster: the name of a PostgresCluster"},
 		{"a cluster without a store", "spec.bootstrap", restore("backup: x, cluster: old"), "spec.bootstrap.restore.store: say where"},
 		{"initdb and a restore", "spec.bootstrap", "{initdb: {}, restore: {backup: x}}", "spec.bootstrap: name exactly one way to make the database: initdb, restore or clone"},
 		{"a copy of another cluster", "spec.bootstrap", "{clone: {cluster: other}}", ""},
