@@ -54,6 +54,11 @@ func (a actor) act(ctx context.Context, action Action) (bool, *Failure) {
 			return false, nil // changed meanwhile; its event wakes the next pass
 		}
 	case Delete:
+		if missing, err := a.areMissing(ctx, action.Missing); err != nil {
+			return false, refused(action, err)
+		} else if !missing {
+			return false, nil // the cache was behind; the object's event wakes the next pass
+		}
 		if err := a.trySuccessor(ctx, action.Successor); err != nil {
 			return false, refused(action, err)
 		}
@@ -109,6 +114,18 @@ func (a actor) create(ctx context.Context, action Action) (bool, *Failure) {
 	}
 	_, failure := a.act(ctx, Action{Verb: Update, Object: relabelled})
 	return false, failure
+}
+
+// areMissing asks the API server whether none of the objects is there.
+func (a actor) areMissing(ctx context.Context, objects []object) (bool, error) {
+	for _, o := range objects {
+		if _, err := getObject(ctx, a.client, o); err == nil {
+			return false, nil
+		} else if !errors.IsNotFound(err) {
+			return false, fmt.Errorf("see whether %s %s is gone: %w", kindOf(o), o.GetName(), err)
+		}
+	}
+	return true, nil
 }
 
 // trySuccessor asks the API server whether it would have the object, and

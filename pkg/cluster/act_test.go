@@ -256,3 +256,32 @@ func TestAPodStaysWhenItsSuccessorIsInvalid(t *testing.T) {
 		}
 	}
 }
+
+// B-22: a cache of volumes that is behind shows none for a pod that has one. The pod
+// stays.
+func TestB22APodWhoseVolumeIsThereStays(t *testing.T) {
+	c := v1.WithDefaults(newWorld(1).cluster)
+	pod, volume := specs.Pod(c, "shop-1", testImage), specs.Volume(c, "shop-1")
+	away := apierrors.NewInternalError(errors.New("away"))
+	for _, truth := range []struct {
+		why            string
+		objects        []runtime.Object
+		refusal        error
+		deleted, fails bool
+	}{
+		{"it is there", []runtime.Object{pod, volume}, nil, false, false},
+		{"it is gone", []runtime.Object{pod}, nil, true, false},
+		{"nobody knows", []runtime.Object{pod}, away, false, true},
+	} {
+		client := fake.NewClientset(truth.objects...)
+		client.PrependReactor("get", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return truth.refusal != nil, nil, truth.refusal
+		})
+		a := actor{client: kubeOf(client)}
+		did, failure := a.act(context.Background(), Action{Verb: Delete, Object: pod, Missing: []object{volume}})
+		_, err := client.CoreV1().Pods(pod.Namespace).Get(context.Background(), pod.Name, metav1.GetOptions{})
+		if did != truth.deleted || apierrors.IsNotFound(err) != truth.deleted || (failure != nil) != truth.fails {
+			t.Errorf("%s: deleted %v, failure %v, then %v", truth.why, did, failure, err)
+		}
+	}
+}

@@ -22,8 +22,22 @@ func replaceBrokenPods(o Observation, p *Plan) {
 		}
 		if why := whyReplace(o, i); why != "" {
 			p.delete(i.Pod, v1.ReasonInstanceReplaced, fmt.Sprintf("replacing pod %s: %s", i.Name, why))
+		} else if lost := lostVolumes(o, i); len(lost) > 0 {
+			p.Actions = append(p.Actions, Action{
+				Verb: Delete, Object: i.Pod, Missing: lost,
+				Reason: v1.ReasonInstanceReplaced, Note: fmt.Sprintf("replacing pod %s: its volume is gone", i.Name),
+			})
 		}
 	}
+}
+
+// lostVolumes are the volumes that a pod waits for in vain, since it has its node
+// and they are not there.
+func lostVolumes(o Observation, i Instance) []object {
+	if i.Pod.Status.Phase != corev1.PodPending || serverRuns(i.Pod) || !i.isScheduled() {
+		return nil
+	}
+	return i.missingVolumes(o.Cluster)
 }
 
 // whyReplace says why the pod must be replaced, or nothing.
@@ -33,8 +47,6 @@ func whyReplace(o Observation, i Instance) string {
 		return fmt.Sprintf("it ended (%s)", endOf(i.Pod))
 	case i.volumeIsLeaving() && i.Name != o.primaryName():
 		return "its volume is being deleted"
-	case i.Pod.Status.Phase == corev1.PodPending && !serverRuns(i.Pod) && i.isScheduled() && i.lacksVolume():
-		return "its volume is gone"
 	case isToBeReplaced(o, i):
 		return whyRestart(o, i) + ", and it does not serve"
 	}

@@ -92,6 +92,9 @@ type Action struct {
 	// Successor is what takes the object's place after Delete; if the API server
 	// would not have it, the object stays.
 	Successor object
+	// Missing are the objects whose absence is why Delete is planned. A cache may only
+	// be behind: if one is there, nothing is deleted.
+	Missing []object
 	// Annotation is what Clear takes away.
 	Annotation string
 	// Reason and Note make an event when the action has succeeded; none when

@@ -41,9 +41,20 @@ func (i Instance) mounts(claim string) bool {
 	return i.isScheduled() && specs.UsesVolume(i.Pod, claim)
 }
 
-// lacksVolume says whether a volume that the instance's pod uses is not there.
-func (i Instance) lacksVolume() bool {
-	return i.Volume == nil || i.WAL == nil && specs.UsesVolume(i.Pod, specs.WALVolumeName(i.Name))
+// missingVolumes are the claims of the instance's pod that the caches don't show, by
+// name.
+func (i Instance) missingVolumes(c *v1.PostgresCluster) []object {
+	var missing []object
+	claim := func(name string) {
+		missing = append(missing, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name}})
+	}
+	if i.Volume == nil {
+		claim(i.Name)
+	}
+	if wal := specs.WALVolumeName(i.Name); i.WAL == nil && specs.UsesVolume(i.Pod, wal) {
+		claim(wal)
+	}
+	return missing
 }
 
 // missingVolume is the name of a volume that a new pod of the instance would use

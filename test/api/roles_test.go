@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -76,11 +75,7 @@ func TestE04E12SecretsOfRoles(t *testing.T) {
 	if got, want := readable(t, f), []string{"mine", "shop-role-report-user-e0f7a001", "shop-role-reporting"}; !slices.Equal(got, want) {
 		t.Errorf("agents may read %v, want %v", got, want)
 	}
-	mark := op.Proxy.Mark()
-	f.Hold(2*time.Second, "it is settled", unchanged(f, framework.Versions(f.MustObjects())))
-	if writes := framework.Writes(op.Proxy.Since(mark)); framework.Total(writes) > 0 {
-		t.Errorf("an idle cluster is written to: %v", writes)
-	}
+	wantQuiet(f, op)
 
 	c.Edit(role("taken"))
 	c.AwaitCondition(v1.ConditionProgressing, metav1.ConditionFalse, "Secret shop-role-taken exists and does not belong to this cluster")
