@@ -475,7 +475,7 @@ func (w *world) land(wr *write) *Written {
 		return &Written{Outcome: Refused}
 	}
 	before := w.lease
-	w.lease = Lease{Version: w.newVersion(), Holder: wr.Holder, Record: wr.Record}
+	w.lease = Lease{Version: w.newVersion(), Holder: wr.Holder, Record: wr.Record, Lasts: wr.Lasts}
 	w.last = wr.Record
 	switch {
 	case wr.Holder.IsZero():

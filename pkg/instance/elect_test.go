@@ -166,12 +166,12 @@ func TestReleasedLeaseNamesNobody(t *testing.T) {
 	holder := "shop-1/a"
 	lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
 	record := election.Record{Term: 3, Nominee: "shop-2"}
-	got := writtenLease(lease, election.Write{Record: record}, 10*time.Second, time.Now())
+	got := writtenLease(lease, election.Write{Record: record}, time.Now())
 	if got.Spec.HolderIdentity != nil || *got.Spec.LeaseTransitions != 1 || got.Annotations[election.RecordAnnotation] != record.String() {
 		t.Errorf("got %+v", got)
 	}
-	renewed := writtenLease(lease, election.Write{Holder: election.ParseHolder(holder), Record: record}, 10*time.Second, time.Now())
-	if *renewed.Spec.HolderIdentity != holder || renewed.Spec.LeaseTransitions != nil {
+	renewed := writtenLease(lease, election.Write{Holder: election.ParseHolder(holder), Record: record, Lasts: 10 * time.Second}, time.Now())
+	if *renewed.Spec.HolderIdentity != holder || renewed.Spec.LeaseTransitions != nil || *renewed.Spec.LeaseDurationSeconds != 10 {
 		t.Errorf("got %+v", renewed)
 	}
 }
