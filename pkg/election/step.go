@@ -91,7 +91,9 @@ func (s *State) takeOutcome(c Settings, in Input) {
 		s.begin(c, in, write)
 	case s.reign != nil:
 		s.reign.mustRead = true
-		if in.Written.Outcome == Unknown && c.has(ruleDoubt) && !write.Record.Equal(s.reign.record) {
+		if c.has(ruleDoubt) && !write.Record.Equal(s.reign.record) {
+			// A refusal is no more certain than silence: what has sent the write twice
+			// on its way was refused by what the first one did.
 			s.reign.doubtful = &write.Record
 		} else if in.Written.Outcome == Unknown && !c.has(ruleDoubt) {
 			s.reign.record = write.Record

@@ -761,3 +761,27 @@ func TestLengthOfTheLeaseChanges(t *testing.T) {
 		}
 	})
 }
+
+// A write that was sent twice on its way is refused because it has succeeded.
+func TestRefusedWriteMayHaveSucceeded(t *testing.T) {
+	b := newBench(t, async)
+	b.reign()
+	b.in.Primary = &Primary{End: 100, Timeline: 1, Standbys: []Standby{{Member: mb, Flushed: 100}}}
+	out := b.step()
+	if out.Write == nil || len(out.Write.Record.Members) != 1 {
+		t.Fatalf("got %+v", out)
+	}
+	b.see(out.Write.Holder, out.Write.Record)
+	b.in.Written = &Written{Outcome: Refused}
+	b.in.Fresh = false // and the API is away from now on
+	b.step()
+	if _, ends := b.s.MustStopAt(); !ends {
+		t.Error("its right has no end, though a member may take over")
+	}
+	b.in.Fresh = true
+	b.in.Primary.Standbys = nil
+	b.step()
+	if _, ends := b.s.MustStopAt(); !ends {
+		t.Error("its right has no end after a read, though a member may take over")
+	}
+}

@@ -143,6 +143,7 @@ type write struct {
 	lost    bool // it never lands
 	answers time.Duration
 	mute    bool // its outcome stays unknown
+	twice   bool // something sends it again, and its outcome is that of the second
 	landed  *Written
 }
 
@@ -333,6 +334,9 @@ func (w *world) deliver(n *node) {
 			n.outcome = &Written{Outcome: Unknown}
 			if wr.landed != nil && !wr.mute {
 				n.outcome = wr.landed
+				if wr.twice {
+					n.outcome = &Written{Outcome: Refused}
+				}
 			}
 			wr.answers = -1
 			if wr.landed != nil || wr.lost {
@@ -451,6 +455,7 @@ func (w *world) beginWrite(n *node, asked Write) {
 	wr.answers = wr.lands + w.upTo(w.weather.answer/2)
 	wr.lost = n.apart || w.chance(w.weather.lostWrites)
 	wr.mute = wr.lost || w.chance(w.weather.lostWrites)
+	wr.twice = w.chance(w.weather.lostWrites)
 	if w.chance(w.weather.lostWrites) {
 		wr.lands += w.upTo(w.weather.answer * 10) // the answer is not waited for
 		wr.mute = true
