@@ -78,9 +78,10 @@ func (s *State) takeBack(c Settings, in Input, out *Output) {
 	s.write(c, in, out, Write{Version: in.Lease.Version, Holder: s.Me, Record: s.newRecord(in, max(in.Lease.Record.Term, s.Sealed, in.LastTerm)+1)})
 }
 
-// newRecord is that of a new reign, from which nobody may take over yet.
+// newRecord is that of a new reign, from which nobody may take over yet. Its timeline
+// is the newest of which there is word, until the server says which it has begun.
 func (s *State) newRecord(in Input, term uint64) Record {
-	return Record{Term: term, Timeline: in.Data.Timeline, SystemID: in.Data.SystemID, HolderDataID: in.Data.ID, HolderAddress: s.Address}
+	return Record{Term: term, Timeline: max(in.Lease.Record.Timeline, in.Data.Timeline), SystemID: in.Data.SystemID, HolderDataID: in.Data.ID, HolderAddress: s.Address}
 }
 
 // mayElect says whether this instance may take part in an election now.

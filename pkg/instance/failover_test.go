@@ -216,3 +216,30 @@ func endBeforePromotion(t *testing.T, stage func(elected *testPod)) {
 	pods["shop-3"].restart(w).waitFor("streams", isStreaming)
 	w.awaitMembers(2)
 }
+
+// C-05: a replica that has not followed the last primary is promoted by force. It
+// begins a timeline that nobody has had, by which that primary, when it is back, tells
+// that it has gone another way.
+func TestC05ForcedPromotionTakesAnUnusedTimeline(t *testing.T) {
+	t.Parallel()
+	w, pods := three(t, instanceapi.HA{})
+	pods["shop-3"].stop()
+	w.awaitMembers(1)
+	pods["shop-1"].vanish()
+	former := w.awaitPrimary(pods, "shop-1")
+	must(t, former.sql.Exec(t.Context(), "CREATE TABLE public.lost AS SELECT 42 AS i"))
+	w.eventually("the record of timeline 2", func() bool { return first(w.record()).Timeline == 2 }, func() string { return first(w.record()).String() })
+	former.vanish()
+	pods["shop-3"] = pods["shop-3"].restart(w)
+	w.apply(func() {
+		w.config.ForcePromote = &instanceapi.ForcePromote{Instance: "shop-3", Term: first(w.record()).Term}
+	})
+	primary := w.awaitPrimary(pods, "shop-2")
+	if got := primary.query("SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"); got != "00000003" {
+		t.Errorf("it writes timeline %s", got)
+	}
+	must(t, primary.sql.Exec(t.Context(), "CREATE TABLE public.kept AS SELECT 43 AS i"))
+	former.restart(w).wantRejoined(former.identity.ID, byRewind)
+	pods["shop-1"].restart(w).waitFor("streams", isStreaming)
+	w.awaitMembers(2)
+}
