@@ -581,6 +581,9 @@ func has(wal []entry, id, place int) bool { return place <= len(wal) && wal[plac
 func (w *world) openServer(n *node) {
 	n.open = true
 	w.say("%s opens", n.name)
+	for _, other := range w.nodes {
+		other.forced = 0 // the operator drops the request when a primary serves
+	}
 	for i, e := range n.wal[:n.recovered] {
 		if w.settings.Mode != Async && !e.mark {
 			w.tell(n, e.id, i+1)
@@ -632,7 +635,7 @@ func (w *world) stream(n *node) {
 	}
 	p := n.source
 	if p == nil || !w.leadsNow(p) || !w.reach(n, p) || !w.reach(p, n) {
-		if p != nil && p.runs() {
+		if p != nil && (p.runs() || w.chance(w.weather.timeout)) {
 			n.source = nil
 		}
 		return
