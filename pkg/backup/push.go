@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/pgop/postgres-operator/pkg/postgres"
 )
 
 // PushWAL archives a file of pg_wal, and returns when the store has it. That
@@ -19,6 +21,9 @@ import (
 func (r *Repository) PushWAL(ctx context.Context, path string) error {
 	name, err := ParseWALName(filepath.Base(path))
 	if err != nil {
+		return err
+	}
+	if unused, err := isUnused(path, name); unused || err != nil {
 		return err
 	}
 	if err := r.Claim(ctx); err != nil {
@@ -36,6 +41,20 @@ func (r *Repository) PushWAL(ctx context.Context, path string) error {
 		return fmt.Errorf("archive %s: %w", name.Text, err)
 	}
 	return nil
+}
+
+// isUnused says whether a file is the history of no timeline, which only takes the
+// number. With archive_mode = always those who stream it want it archived, and the
+// place is that of a real one.
+func isUnused(path string, name WALName) (bool, error) {
+	if name.Kind != History {
+		return false, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return false, fmt.Errorf("archive %s: %w", name.Text, err)
+	}
+	return string(text) == postgres.UnusedHistory, nil
 }
 
 // excuse drops an error about content that nobody can need. No recovery reads a

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pgop/postgres-operator/pkg/backup"
+	"github.com/pgop/postgres-operator/pkg/postgres"
 )
 
 func TestWhatIsArchivedIsFetched(t *testing.T) {
@@ -217,4 +218,24 @@ func TestD14AStoreThatIsAwayIsNoEndOfTheArchive(t *testing.T) {
 		t.Errorf("it is taken for the end: %v", err)
 	}
 	wants(t, "push", a.PushWAL(context.Background(), filepath.Join(dir, segments[0])), away, segments[0])
+}
+
+// C-05: a history that only takes the number of a timeline is nothing to archive: the
+// archive may have the real one, or get it.
+func TestC05UnusedTimelinesAreNotArchived(t *testing.T) {
+	const name = "00000002.history"
+	a := newArchive(t)
+	dir, _ := pgWAL(t, name)
+	unused := filepath.Join(dir, name)
+	must(t, os.WriteFile(unused, []byte(postgres.UnusedHistory), 0o600))
+	must(t, a.PushWAL(context.Background(), unused))
+	if a.has(name) {
+		t.Error("it is archived")
+	}
+	other, _ := pgWAL(t, name)
+	must(t, a.PushWAL(context.Background(), filepath.Join(other, name)))
+	must(t, a.PushWAL(context.Background(), unused))
+	if !a.has(name) {
+		t.Error("the real one is not archived")
+	}
 }

@@ -18,7 +18,7 @@ func (s *State) stand(c Settings, in Input, out *Output) {
 		return
 	}
 	if s.founds(in) || s.hasReignedLast(in) && s.mayTakeBack(c, in) {
-		s.takeBack(in, out)
+		s.takeBack(c, in, out)
 		return
 	}
 	if s.hasReignedLast(in) || !s.mayElect(c, in) || !s.mayStand(c, in) {
@@ -70,17 +70,18 @@ func (s *State) mayStand(c Settings, in Input) bool {
 // takeBack claims the Lease for the data that held it last. No other data can
 // have reigned since, and the volume's lock keeps an earlier life of this
 // instance from going on.
-func (s *State) takeBack(in Input, out *Output) {
+func (s *State) takeBack(c Settings, in Input, out *Output) {
 	if !in.Fresh {
 		out.Read = true
 		return
 	}
-	s.write(out, Write{Version: in.Lease.Version, Holder: s.Me, Record: s.newRecord(in, max(in.Lease.Record.Term, s.Sealed, in.LastTerm)+1), StartedAt: in.Now})
+	s.write(c, in, out, Write{Version: in.Lease.Version, Holder: s.Me, Record: s.newRecord(in, max(in.Lease.Record.Term, s.Sealed, in.LastTerm)+1)})
 }
 
-// newRecord is that of a new reign, from which nobody may take over yet.
+// newRecord is that of a new reign, from which nobody may take over yet. Its timeline
+// is the newest of which there is word, until the server says which it has begun.
 func (s *State) newRecord(in Input, term uint64) Record {
-	return Record{Term: term, Timeline: in.Data.Timeline, SystemID: in.Data.SystemID, HolderDataID: in.Data.ID, HolderAddress: s.Address}
+	return Record{Term: term, Timeline: max(in.Lease.Record.Timeline, in.Data.Timeline), SystemID: in.Data.SystemID, HolderDataID: in.Data.ID, HolderAddress: s.Address}
 }
 
 // mayElect says whether this instance may take part in an election now.
@@ -97,7 +98,13 @@ func (s *State) mayElect(c Settings, in Input) bool {
 	case l.Holder.IsZero() || !c.has(ruleExpiry):
 		return true
 	}
-	return in.Now-l.SeenAt >= c.LeaseDuration
+	return l.hasEnded(c, in.Now)
+}
+
+// hasEnded says whether the Lease was seen unchanged for so long that its holder
+// is writable no more, by the rules of either.
+func (l *Lease) hasEnded(c Settings, now Time) bool {
+	return now-l.SeenAt >= max(c.LeaseDuration, l.Lasts)
 }
 
 // askForVotes begins a candidacy. Its first vote is its own.
@@ -146,7 +153,7 @@ func (s *State) countVotes(c Settings, in Input, out *Output) {
 	}
 	switch {
 	case in.Forced && voted:
-		s.write(out, Write{Version: s.versionToReplace(c, in), Holder: s.Me, Record: s.newRecord(in, election.request.Term), StartedAt: in.Now})
+		s.write(c, in, out, Write{Version: s.versionToReplace(c, in), Holder: s.Me, Record: s.newRecord(in, election.request.Term)})
 	case !voted || len(counted) < record.Votes && c.has(ruleVotes):
 		s.blocked = missingVotes(record, counted)
 		s.standDown(in, c.VoteWindow/2*Time(1+s.rank(record)))
@@ -154,7 +161,7 @@ func (s *State) countVotes(c Settings, in Input, out *Output) {
 		s.yields++
 		s.standDown(in, 2*c.VoteWindow)
 	default:
-		s.write(out, Write{Version: s.versionToReplace(c, in), Holder: s.Me, Record: s.newRecord(in, election.request.Term), StartedAt: in.Now})
+		s.write(c, in, out, Write{Version: s.versionToReplace(c, in), Holder: s.Me, Record: s.newRecord(in, election.request.Term)})
 	}
 }
 

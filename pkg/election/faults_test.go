@@ -88,6 +88,7 @@ var faults = []fault{
 	{strike: (*world).handOver},
 	{strike: (*world).loseLease, rare: true},
 	{strike: (*world).changeRules, rare: true},
+	{strike: (*world).changeLength},
 	{strike: (*world).force, rare: true},
 }
 
@@ -268,6 +269,18 @@ func (w *world) changeRules(n *node) {
 	n.settings.Mode = []Mode{Required, Preferred}[w.r.IntN(2)]
 	n.settings.Need = 1 + w.r.IntN(max(1, len(w.nodes)-2))
 	w.say("%s is told %s, %d", n.name, n.settings.Mode, n.settings.Need)
+}
+
+// changeLength is people changing their minds on how long the Lease lasts. Not
+// everybody hears of it.
+func (w *world) changeLength(*node) {
+	length := []time.Duration{6 * time.Second, w.settings.LeaseDuration, time.Minute}[w.r.IntN(3)]
+	for _, n := range w.nodes {
+		if w.chance(80) {
+			n.settings.LeaseDuration, n.settings.RenewEvery, n.settings.Margin = length, length/5, length*3/10
+		}
+	}
+	w.say("most are told that a Lease lasts %s", length)
 }
 
 // force is a user who has lost patience while nobody leads, and lets n reign

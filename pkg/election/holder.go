@@ -48,22 +48,22 @@ func (s *State) hold(c Settings, in Input, out *Output) {
 	case r.mustRead:
 		out.Read = true
 	case in.Halt != nil && in.Primary == nil:
-		s.halt(in, want, out)
+		s.halt(c, in, want, out)
 	case in.Resign != nil && in.Primary == nil && len(want.Members) > 0:
 		if _, found := want.member(in.Resign.Nominee); found {
 			want.Nominee = in.Resign.Nominee
 		}
 		r.released = true
-		s.write(out, Write{Version: r.version, Record: want, StartedAt: in.Now})
+		s.write(c, in, out, Write{Version: r.version, Record: want})
 	case r.doubtful != nil || r.released || !want.Equal(r.record) || in.Now-r.renewedAt >= c.RenewEvery:
-		s.write(out, Write{Version: r.version, Holder: s.Me, Record: want, StartedAt: in.Now})
+		s.write(c, in, out, Write{Version: r.version, Holder: s.Me, Record: want})
 	}
 }
 
 // halt ends the reign without a successor, once the record says who could be
 // one: since all of them have everything, however the Lease is taken later loses
 // nothing.
-func (s *State) halt(in Input, want Record, out *Output) {
+func (s *State) halt(c Settings, in Input, want Record, out *Output) {
 	r := s.reign
 	if in.Halt.Orderly {
 		want.Members = slices.DeleteFunc(slices.Clone(want.Members), func(m Member) bool { return !slices.Contains(in.Halt.Whole, m) })
@@ -75,11 +75,17 @@ func (s *State) halt(in Input, want Record, out *Output) {
 		return
 	}
 	r.released = true
-	s.write(out, Write{Version: r.version, Holder: s.Me, Record: want, StartedAt: in.Now})
+	s.write(c, in, out, Write{Version: r.version, Holder: s.Me, Record: want})
 }
 
-func (s *State) write(out *Output, w Write) {
-	s.pending, s.claims = &w, s.reign == nil
+// write asks for a write. From then on others may count the length that it gives
+// the Lease, which may be less than before.
+func (s *State) write(c Settings, in Input, out *Output, w Write) {
+	w.StartedAt, w.Lasts = in.Now, c.LeaseDuration
+	s.pending, s.claims, s.right = &w, s.reign == nil, c.LeaseDuration-c.Margin
+	if s.reign != nil && c.has(ruleLength) {
+		s.reign.until = min(s.reign.until, in.Now+s.right)
+	}
 	out.Write = &w
 }
 
@@ -132,7 +138,7 @@ func (s *State) plead(c Settings, in Input, out *Output) {
 		return
 	}
 	r.pleadAt, r.promised = in.Now, map[Member]bool{}
-	r.plea = PromiseRequest{Holder: s.Me, Term: r.record.Term, AskedAt: in.Now}
+	r.plea = PromiseRequest{Holder: s.Me, Term: r.record.Term, AskedAt: in.Now, Lasts: c.LeaseDuration}
 	plea := r.plea
 	out.Plead = &plea
 	for _, record := range s.possibleRecords() {
@@ -165,7 +171,7 @@ func (s *State) takePromises(c Settings, in Input) {
 		}
 	}
 	if len(r.promised) > 0 {
-		r.until = max(r.until, r.plea.AskedAt+c.LeaseDuration-c.Margin)
+		r.until = max(r.until, r.plea.AskedAt+r.plea.Lasts-c.Margin)
 	}
 }
 

@@ -102,6 +102,9 @@ type Lease struct {
 	Record Record
 	// SeenAt is when this version was first seen.
 	SeenAt Time
+	// Lasts is how long its holder said that it lasts. Settings change, and not
+	// everywhere at once.
+	Lasts time.Duration
 }
 
 // Resign is how a holder gives way.
@@ -205,6 +208,8 @@ type PromiseRequest struct {
 	Term   uint64
 	// AskedAt is the holder's own, and comes back in the answer.
 	AskedAt Time
+	// Lasts is for how long the holder wants the promise.
+	Lasts time.Duration
 }
 
 // Promise is a member's answer.

@@ -1,5 +1,7 @@
 package election
 
+import "time"
+
 // Output is what a step asks for. What is asked for again and again, like
 // Target, is done once; what is empty is not asked for.
 type Output struct {
@@ -61,6 +63,8 @@ type Write struct {
 	Version string
 	Holder  Holder
 	Record  Record
-	// StartedAt is when the write began, by the writer's clock.
+	// StartedAt is when the write began, by the writer's clock, and Lasts how long
+	// the Lease lasts from then on.
 	StartedAt Time
+	Lasts     time.Duration
 }

@@ -16,7 +16,8 @@ const RecordAnnotation = "pgop.dev/reign"
 type Record struct {
 	// Term numbers the reigns of a cluster. It never decreases.
 	Term uint64 `json:"term"`
-	// Timeline of the primary in this reign.
+	// Timeline of the primary in this reign; until it has been promoted, the newest
+	// of which there was word. It never decreases.
 	Timeline uint32 `json:"timeline"`
 	// SystemID is the system identifier of the database.
 	SystemID string `json:"systemID"`

@@ -129,6 +129,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{ruleAlone, cluster{Preferred, 1, 3}},
 		{ruleSyncDone, cluster{Required, 1, 3}},
 		{ruleFence, cluster{Async, 0, 3}},
+		{ruleLength, cluster{Async, 0, 3}},
 		{ruleExpiry, cluster{Async, 0, 3}},
 		{rulePromise, cluster{Async, 0, 3}},
 		{ruleRaise, cluster{Required, 1, 3}},

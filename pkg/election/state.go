@@ -2,6 +2,7 @@ package election
 
 import (
 	"slices"
+	"time"
 
 	"github.com/pgop/postgres-operator/pkg/postgres"
 )
@@ -23,6 +24,9 @@ type State struct {
 	// would begin a reign.
 	pending *Write
 	claims  bool
+	// right is for how long the writer may be writable after the start of the last
+	// write, if that succeeds.
+	right time.Duration
 	// promisedUntil is until when this instance takes part in no election.
 	promisedUntil Time
 	// standAgain is when this instance may stand again, and yields how often in a

@@ -17,6 +17,7 @@ const (
 	ruleAlone       rule = "nobody may take over before the primary goes on alone"
 	ruleSyncDone    rule = "a change of S is done when every process has it"
 	ruleFence       rule = "the holder stops before the Lease ends"
+	ruleLength      rule = "the holder goes by a length that others go by, too"
 	ruleExpiry      rule = "only an expired Lease is contested"
 	rulePromise     rule = "who has promised takes no part"
 	ruleRaise       rule = "a holder raises its term above what was sealed"
@@ -56,7 +57,7 @@ func Step(c Settings, s *State, in Input) Output {
 func (s *State) whyBlocked(c Settings, in Input) string {
 	l := in.Lease
 	if s.reign != nil || l == nil || l.Record.IsEmpty() || s.hasReignedLast(in) || in.Rest ||
-		!l.Holder.IsZero() && in.Now-l.SeenAt < c.LeaseDuration {
+		!l.Holder.IsZero() && !l.hasEnded(c, in.Now) {
 		s.blocked = ""
 		return ""
 	}
@@ -85,12 +86,14 @@ func (s *State) takeOutcome(c Settings, in Input) {
 	case in.Written.Outcome == Done && s.reign != nil:
 		r := s.reign
 		r.record, r.version, r.doubtful, r.mustRead, r.released = write.Record, in.Written.Version, nil, false, false
-		r.renewedAt, r.until = write.StartedAt, max(r.until, write.StartedAt+c.LeaseDuration-c.Margin)
+		r.renewedAt, r.until = write.StartedAt, max(r.until, write.StartedAt+s.right)
 	case in.Written.Outcome == Done && s.claims && write.Record.HolderDataID == in.Data.ID:
 		s.begin(c, in, write)
 	case s.reign != nil:
 		s.reign.mustRead = true
-		if in.Written.Outcome == Unknown && c.has(ruleDoubt) && !write.Record.Equal(s.reign.record) {
+		if c.has(ruleDoubt) && !write.Record.Equal(s.reign.record) {
+			// A refusal is no more certain than silence: what has sent the write twice
+			// on its way was refused by what the first one did.
 			s.reign.doubtful = &write.Record
 		} else if in.Written.Outcome == Unknown && !c.has(ruleDoubt) {
 			s.reign.record = write.Record
@@ -105,7 +108,7 @@ func (s *State) begin(c Settings, in Input, write Write) {
 	s.yields = 0
 	s.reign = &reign{
 		record: write.Record, version: in.Written.Version,
-		renewedAt: write.StartedAt, until: write.StartedAt + c.LeaseDuration - c.Margin, beganAt: in.Now,
+		renewedAt: write.StartedAt, until: write.StartedAt + s.right, beganAt: in.Now,
 		tookOver: s.candidacy != nil, mode: c.Mode, need: c.Need, sync: firstSync(c),
 		marks: map[string]mark{}, seen: map[string]Time{}, addresses: map[string]string{}, promised: map[Member]bool{},
 	}

@@ -703,3 +703,85 @@ func (m monkey) input(now Time) Input {
 		Requests: many(m, m.request), Votes: many(m, m.vote), Pleas: many(m, m.plea), Promises: many(m, m.promise),
 	}
 }
+
+// Settings change, and not everywhere at once: whoever counts the shorter length,
+// the holder stops before another may take over.
+func TestLengthOfTheLeaseChanges(t *testing.T) {
+	told := func(c Settings, length time.Duration) Settings {
+		c.LeaseDuration, c.RenewEvery, c.Margin = length, length/5, length*3/10
+		return c
+	}
+	t.Run("a shorter one counts from the first write that says so", func(t *testing.T) {
+		b := newBench(t, told(async, time.Minute))
+		b.reign(mb)
+		b.write() // until then it lasts a minute
+		b.step()
+		b.c = told(async, 10*time.Second)
+		b.pass(3 * time.Second)
+		b.step() // a write whose outcome nobody hears
+		if until, ends := b.s.MustStopAt(); !ends || until-b.in.Now != 7*time.Second {
+			t.Errorf("it stops in %s (%v)", until-b.in.Now, ends)
+		}
+	})
+	t.Run("a longer one counts once it is written", func(t *testing.T) {
+		b := newBench(t, async)
+		b.reign(mb)
+		b.pass(3 * time.Second)
+		written := b.write() // by the rules before
+		b.c = told(async, time.Minute)
+		b.step()
+		if until, _ := b.s.MustStopAt(); until != written.StartedAt+7*time.Second {
+			t.Errorf("it stops %s after a write that says 10s", until-written.StartedAt)
+		}
+	})
+	t.Run("who elects waits as long as the holder counts", func(t *testing.T) {
+		b := newBench(t, async)
+		b.see(Holder{Instance: "x", PodUID: "9"}, Record{Term: 5, HolderDataID: "dx", Members: []Member{ma}, Votes: 1})
+		b.in.Lease.Lasts = time.Minute
+		b.pass(59 * time.Second)
+		if out := b.step(); out.Seal != 0 {
+			t.Error("it elects while the holder may write")
+		}
+		b.pass(time.Second)
+		if out := b.step(); out.Seal == 0 {
+			t.Error("it does not elect")
+		}
+	})
+	t.Run("a promise lasts as long as the holder counts", func(t *testing.T) {
+		b := newBench(t, async)
+		holder := Holder{Instance: "x", PodUID: "9"}
+		b.see(holder, Record{Term: 5, HolderDataID: "dx", Members: []Member{ma}, Votes: 1})
+		b.in.Pleas = []PromiseRequest{{Holder: holder, Term: 5, Lasts: time.Minute}}
+		if out := b.step(); len(out.Promises) != 1 {
+			t.Fatalf("got %+v", out)
+		}
+		b.pass(59 * time.Second)
+		if out := b.step(); out.Seal != 0 {
+			t.Error("it breaks its promise")
+		}
+	})
+}
+
+// A write that was sent twice on its way is refused because it has succeeded.
+func TestRefusedWriteMayHaveSucceeded(t *testing.T) {
+	b := newBench(t, async)
+	b.reign()
+	b.in.Primary = &Primary{End: 100, Timeline: 1, Standbys: []Standby{{Member: mb, Flushed: 100}}}
+	out := b.step()
+	if out.Write == nil || len(out.Write.Record.Members) != 1 {
+		t.Fatalf("got %+v", out)
+	}
+	b.see(out.Write.Holder, out.Write.Record)
+	b.in.Written = &Written{Outcome: Refused}
+	b.in.Fresh = false // and the API is away from now on
+	b.step()
+	if _, ends := b.s.MustStopAt(); !ends {
+		t.Error("its right has no end, though a member may take over")
+	}
+	b.in.Fresh = true
+	b.in.Primary.Standbys = nil
+	b.step()
+	if _, ends := b.s.MustStopAt(); !ends {
+		t.Error("its right has no end after a read, though a member may take over")
+	}
+}

@@ -40,7 +40,7 @@ func (s *State) mayVote(c Settings, in Input, request VoteRequest) bool {
 }
 
 // answerPleas promises the holder, who can't renew the Lease, to take part in
-// no election for the length of a Lease.
+// no election for the length of a Lease, by the rules of either.
 func (s *State) answerPleas(c Settings, in Input, out *Output) {
 	for _, plea := range in.Pleas {
 		if s.reign != nil || s.pending != nil || in.Lease == nil || in.Data.ID == "" || in.Primary != nil {
@@ -49,7 +49,7 @@ func (s *State) answerPleas(c Settings, in Input, out *Output) {
 		if in.Lease.Holder != plea.Holder || in.Lease.Record.Term != plea.Term || s.Sealed > plea.Term {
 			continue
 		}
-		s.promisedUntil = max(s.promisedUntil, in.Now+c.LeaseDuration)
+		s.promisedUntil = max(s.promisedUntil, in.Now+max(c.LeaseDuration, plea.Lasts))
 		out.Promises = append(out.Promises, Promise{Member: Member{Instance: s.Me.Instance, DataID: in.Data.ID}, Request: plea})
 	}
 }

@@ -143,6 +143,7 @@ type write struct {
 	lost    bool // it never lands
 	answers time.Duration
 	mute    bool // its outcome stays unknown
+	twice   bool // something sends it again, and its outcome is that of the second
 	landed  *Written
 }
 
@@ -333,6 +334,9 @@ func (w *world) deliver(n *node) {
 			n.outcome = &Written{Outcome: Unknown}
 			if wr.landed != nil && !wr.mute {
 				n.outcome = wr.landed
+				if wr.twice {
+					n.outcome = &Written{Outcome: Refused}
+				}
 			}
 			wr.answers = -1
 			if wr.landed != nil || wr.lost {
@@ -451,6 +455,7 @@ func (w *world) beginWrite(n *node, asked Write) {
 	wr.answers = wr.lands + w.upTo(w.weather.answer/2)
 	wr.lost = n.apart || w.chance(w.weather.lostWrites)
 	wr.mute = wr.lost || w.chance(w.weather.lostWrites)
+	wr.twice = w.chance(w.weather.lostWrites)
 	if w.chance(w.weather.lostWrites) {
 		wr.lands += w.upTo(w.weather.answer * 10) // the answer is not waited for
 		wr.mute = true
@@ -475,7 +480,7 @@ func (w *world) land(wr *write) *Written {
 		return &Written{Outcome: Refused}
 	}
 	before := w.lease
-	w.lease = Lease{Version: w.newVersion(), Holder: wr.Holder, Record: wr.Record}
+	w.lease = Lease{Version: w.newVersion(), Holder: wr.Holder, Record: wr.Record, Lasts: wr.Lasts}
 	w.last = wr.Record
 	switch {
 	case wr.Holder.IsZero():
@@ -576,6 +581,9 @@ func has(wal []entry, id, place int) bool { return place <= len(wal) && wal[plac
 func (w *world) openServer(n *node) {
 	n.open = true
 	w.say("%s opens", n.name)
+	for _, other := range w.nodes {
+		other.forced = 0 // the operator drops the request when a primary serves
+	}
 	for i, e := range n.wal[:n.recovered] {
 		if w.settings.Mode != Async && !e.mark {
 			w.tell(n, e.id, i+1)
@@ -627,7 +635,7 @@ func (w *world) stream(n *node) {
 	}
 	p := n.source
 	if p == nil || !w.leadsNow(p) || !w.reach(n, p) || !w.reach(p, n) {
-		if p != nil && p.runs() {
+		if p != nil && (p.runs() || w.chance(w.weather.timeout)) {
 			n.source = nil
 		}
 		return

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"context"
 	"io"
 	"os"
 	"strings"
@@ -166,12 +167,12 @@ func TestReleasedLeaseNamesNobody(t *testing.T) {
 	holder := "shop-1/a"
 	lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
 	record := election.Record{Term: 3, Nominee: "shop-2"}
-	got := writtenLease(lease, election.Write{Record: record}, 10*time.Second, time.Now())
+	got := writtenLease(lease, election.Write{Record: record}, time.Now())
 	if got.Spec.HolderIdentity != nil || *got.Spec.LeaseTransitions != 1 || got.Annotations[election.RecordAnnotation] != record.String() {
 		t.Errorf("got %+v", got)
 	}
-	renewed := writtenLease(lease, election.Write{Holder: election.ParseHolder(holder), Record: record}, 10*time.Second, time.Now())
-	if *renewed.Spec.HolderIdentity != holder || renewed.Spec.LeaseTransitions != nil {
+	renewed := writtenLease(lease, election.Write{Holder: election.ParseHolder(holder), Record: record, Lasts: 10 * time.Second}, time.Now())
+	if *renewed.Spec.HolderIdentity != holder || renewed.Spec.LeaseTransitions != nil || *renewed.Spec.LeaseDurationSeconds != 10 {
 		t.Errorf("got %+v", renewed)
 	}
 }
@@ -227,5 +228,57 @@ func TestLeaseIsNotClaimedWithoutConfiguration(t *testing.T) {
 	a.view.config.Known = true
 	if got := a.elector.lease(reignMemory{}); got.Version != "10" {
 		t.Errorf("with it: %+v", got)
+	}
+}
+
+// C-03: an instance that was asked for its vote, and whose server does not start,
+// can't be cut off. That must not keep it from what heals it once there is a reign
+// of that term; nor may the holder of an older one not hear of it.
+func TestC03SealThatCantBeDone(t *testing.T) {
+	a := newTestAgent(t)
+	a.data, a.sealing = dataComplete, 7
+	must(t, os.MkdirAll(a.volume.dir(), 0o700))
+	a.view.lease = knownLease{Known: true, Holder: election.Holder{Instance: "shop-2"}, Record: election.Record{Term: 6}}
+	a.carryOut(t.Context(), election.Target{}, wait("nothing"))
+	if a.job == nil || a.job.name != "seal" {
+		t.Fatalf("nobody seals: %+v", a.job)
+	}
+	<-a.job.done
+	if a.job.err == nil || a.cut != 0 {
+		t.Fatalf("it was cut off without a server (%v)", a.job.err)
+	}
+	if got := a.status.snapshot().Sealed; got != 7 {
+		t.Errorf("others hear that it has sealed %d", got)
+	}
+	a.finish()
+	a.retry = time.Time{}
+	a.view.lease.Record.Term = 7
+	a.carryOut(t.Context(), election.Target{}, wait("nothing"))
+	if a.job != nil {
+		t.Errorf("it goes on with %s although the reign has the term", a.job.name)
+	}
+}
+
+// The same when the seal does not come to an end.
+func TestC03SealIsGivenUp(t *testing.T) {
+	a := newTestAgent(t)
+	a.sealing = 7
+	a.view.lease = knownLease{Known: true, Holder: election.Holder{Instance: "shop-2"}, Record: election.Record{Term: 6}}
+	a.start(t.Context(), "seal", func(ctx context.Context) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	a.reconsider()
+	select {
+	case <-a.job.done:
+		t.Fatalf("it was given up while the election goes on: %v", a.job.err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	a.view.lease.Record.Term = 7
+	a.reconsider()
+	select {
+	case <-a.job.done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it goes on although the reign has the term")
 	}
 }

@@ -65,7 +65,8 @@ func (e *elector) lease(memory reignMemory) *election.Lease {
 	known := e.view.knownLease()
 	switch {
 	case known.Object != nil:
-		lease := &election.Lease{Version: known.Version, Holder: known.Holder, Record: known.Record, SeenAt: known.SeenAt.Sub(e.since)}
+		lease := &election.Lease{Version: known.Version, Holder: known.Holder, Record: known.Record, SeenAt: known.SeenAt.Sub(e.since),
+			Lasts: time.Duration(ptr.Deref(known.Object.Spec.LeaseDurationSeconds, 0)) * time.Second}
 		if !e.view.knownConfig().Known {
 			lease.Version = ""
 		}
@@ -84,7 +85,7 @@ func (e *elector) step(c election.Settings, in election.Input) election.Output {
 	out := election.Step(c, &e.state, in)
 	e.inbox.deliver(out.Votes, out.Promises)
 	if out.Write != nil {
-		e.write(*out.Write, c.LeaseDuration)
+		e.write(*out.Write)
 	}
 	if out.Read || e.inbox.wantsRead() {
 		e.read()
@@ -171,7 +172,7 @@ func (e *elector) read() {
 }
 
 // write writes the Lease once, if it still has the version that the core knows.
-func (e *elector) write(w election.Write, duration time.Duration) {
+func (e *elector) write(w election.Write) {
 	known := e.view.knownLease()
 	done := func(result election.Written) {
 		e.inbox.put(func() { e.inbox.written, e.inbox.writtenAt = &result, time.Now() })
@@ -183,7 +184,7 @@ func (e *elector) write(w election.Write, duration time.Duration) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
 		defer cancel()
-		updated, err := e.kube.UpdateLease(ctx, writtenLease(known.Object, w, duration, time.Now()))
+		updated, err := e.kube.UpdateLease(ctx, writtenLease(known.Object, w, time.Now()))
 		switch {
 		case err == nil:
 			e.view.SawLease(updated)
@@ -199,7 +200,7 @@ func (e *elector) write(w election.Write, duration time.Duration) {
 }
 
 // writtenLease is the Lease after a write.
-func writtenLease(lease *coordinationv1.Lease, w election.Write, duration time.Duration, now time.Time) *coordinationv1.Lease {
+func writtenLease(lease *coordinationv1.Lease, w election.Write, now time.Time) *coordinationv1.Lease {
 	written := lease.DeepCopy()
 	written.Spec.RenewTime = &metav1.MicroTime{Time: now}
 	if leaseHolder(lease) != w.Holder {
@@ -210,7 +211,7 @@ func writtenLease(lease *coordinationv1.Lease, w election.Write, duration time.D
 	if !w.Holder.IsZero() {
 		written.Spec.HolderIdentity = ptr.To(w.Holder.String())
 	}
-	written.Spec.LeaseDurationSeconds = ptr.To(int32(duration / time.Second))
+	written.Spec.LeaseDurationSeconds = ptr.To(int32((w.Lasts + time.Second - 1) / time.Second))
 	metav1.SetMetaDataAnnotation(&written.ObjectMeta, election.RecordAnnotation, w.Record.String())
 	return written
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/pgop/postgres-operator/pkg/election"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 )
@@ -170,5 +172,74 @@ func TestForcedPromotionBesideALivingAgent(t *testing.T) {
 	for _, name := range []string{"shop-1", "shop-3"} {
 		pods[name].waitFor("streams", isStreaming)
 	}
+	w.awaitMembers(2)
+}
+
+// C-01: a replica that was elected ends before it was promoted. What it serves as
+// afterwards is a promoted replica all the same: on a timeline of its own, since the
+// former primary has gone on on the one before.
+func TestC01ElectedReplicaEndsBeforeItsPromotion(t *testing.T) {
+	t.Parallel()
+	t.Run("before it has begun", func(t *testing.T) { endBeforePromotion(t, func(*testPod) {}) })
+	t.Run("after the server has removed standby.signal", func(t *testing.T) {
+		endBeforePromotion(t, func(elected *testPod) { must(t, os.Remove(elected.volume.standby())) })
+	})
+}
+
+// endBeforePromotion lets a replica be elected that has ended, and whose volume is
+// then as in a promotion that did not come far.
+func endBeforePromotion(t *testing.T, stage func(elected *testPod)) {
+	t.Helper()
+	w, pods := three(t, instanceapi.HA{})
+	former := pods["shop-1"]
+	pods["shop-2"].stop()
+	pods["shop-3"].stop()
+	w.awaitMembers(0)
+	must(t, former.sql.Exec(t.Context(), "CREATE TABLE public.lost AS SELECT 42 AS i"))
+	former.vanish()
+	elected, _ := w.record()
+	elected.Term++
+	elected.HolderDataID, elected.HolderAddress = pods["shop-2"].identity.ID, pods["shop-2"].options.PodIP
+	w.kube.set(func(f *fakeKubernetes) {
+		f.lease.Spec.HolderIdentity = ptr.To("shop-2/" + pods["shop-2"].options.PodUID)
+		f.lease.Annotations[election.RecordAnnotation] = elected.String()
+	})
+
+	stage(pods["shop-2"])
+	pods["shop-2"] = pods["shop-2"].restart(w)
+	primary := w.awaitPrimary(pods, "shop-1")
+	if got := primary.query("SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"); got != "00000002" {
+		t.Errorf("it writes timeline %s", got)
+	}
+	must(t, primary.sql.Exec(t.Context(), "CREATE TABLE public.kept AS SELECT 43 AS i"))
+	former.restart(w).wantRejoined(former.identity.ID, byRewind)
+	pods["shop-3"].restart(w).waitFor("streams", isStreaming)
+	w.awaitMembers(2)
+}
+
+// C-05: a replica that has not followed the last primary is promoted by force. It
+// begins a timeline that nobody has had, by which that primary, when it is back, tells
+// that it has gone another way.
+func TestC05ForcedPromotionTakesAnUnusedTimeline(t *testing.T) {
+	t.Parallel()
+	w, pods := three(t, instanceapi.HA{})
+	pods["shop-3"].stop()
+	w.awaitMembers(1)
+	pods["shop-1"].vanish()
+	former := w.awaitPrimary(pods, "shop-1")
+	must(t, former.sql.Exec(t.Context(), "CREATE TABLE public.lost AS SELECT 42 AS i"))
+	w.eventually("the record of timeline 2", func() bool { return first(w.record()).Timeline == 2 }, func() string { return first(w.record()).String() })
+	former.vanish()
+	pods["shop-3"] = pods["shop-3"].restart(w)
+	w.apply(func() {
+		w.config.ForcePromote = &instanceapi.ForcePromote{Instance: "shop-3", Term: first(w.record()).Term}
+	})
+	primary := w.awaitPrimary(pods, "shop-2")
+	if got := primary.query("SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"); got != "00000003" {
+		t.Errorf("it writes timeline %s", got)
+	}
+	must(t, primary.sql.Exec(t.Context(), "CREATE TABLE public.kept AS SELECT 43 AS i"))
+	former.restart(w).wantRejoined(former.identity.ID, byRewind)
+	pods["shop-1"].restart(w).waitFor("streams", isStreaming)
 	w.awaitMembers(2)
 }

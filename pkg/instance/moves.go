@@ -189,11 +189,21 @@ func (a *Agent) openUp(ctx context.Context) error {
 }
 
 // startPrimary starts the server as the primary. Where commits wait for
-// standbys it is closed to clients at first.
+// standbys it is closed to clients at first. What was a replica when it was elected,
+// and has not been promoted, starts as a replica of nobody, which is promoted next:
+// else it would go on with a timeline that the former primary may have gone on with
+// as well, and nobody could tell whose WAL is whose.
 func (a *Agent) startPrimary(ctx context.Context, open bool) error {
 	a.status.enter(instanceapi.PhaseStarting, "")
+	promoted, err := a.isPromoted(ctx)
+	if err != nil {
+		return err
+	}
+	if !promoted {
+		return a.follow(ctx, upstream{})
+	}
 	a.replication.beginWith(a.electionSettings())
-	if err := errors.Join(a.remember(), removeFile(a.volume.standby())); err != nil {
+	if err := a.remember(); err != nil {
 		return err
 	}
 	launch := a.launchPrimary
@@ -210,6 +220,16 @@ func (a *Agent) startPrimary(ctx context.Context, open bool) error {
 	}
 	a.runs(running{Role: instanceapi.RolePrimary, Open: open, Reigning: true, Term: a.reignTerm(), server: a.server})
 	return nil
+}
+
+// isPromoted says whether the data is a primary's. In a promotion the server removes
+// standby.signal first, and says last that it is in recovery no more.
+func (a *Agent) isPromoted(ctx context.Context) (bool, error) {
+	if exists(a.volume.standby()) {
+		return false, nil
+	}
+	control, err := a.programs.ControlData(ctx, a.volume.data())
+	return control.State != "in archive recovery" && control.State != "shut down in recovery", err
 }
 
 // reignOver lets the server that initdb has left, closed to everybody, take its

@@ -61,7 +61,7 @@ func (a *Agent) carryOut(ctx context.Context, target election.Target, d decision
 	case a.leaving:
 		a.leave(ctx, now)
 		return
-	case a.sealing > a.cut && a.mayTry() && a.data == dataComplete && d.Move != moveReign:
+	case a.mustSeal() && a.mayTry() && a.data == dataComplete && d.Move != moveReign:
 		term := a.sealing
 		a.start(ctx, "seal", func(ctx context.Context) error { return a.seal(ctx, term) })
 		return
@@ -188,7 +188,11 @@ func (a *Agent) reconsider() {
 			a.job.cancel(errReconsidered)
 		}
 	case "tend", "configure", "look for the primary's past", "renew credentials":
-		if a.sealing > a.cut {
+		if a.mustSeal() {
+			a.job.cancel(errReconsidered)
+		}
+	case "seal":
+		if !a.mustSeal() {
 			a.job.cancel(errReconsidered)
 		}
 	}

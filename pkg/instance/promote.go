@@ -44,6 +44,9 @@ func (a *Agent) promote(ctx context.Context, open bool) error {
 	if err := a.sql.Exec(ctx, "SELECT pg_wal_replay_resume() WHERE pg_is_wal_replay_paused()"); err != nil {
 		return fmt.Errorf("resume replay: %w", err)
 	}
+	if err := a.volume.skipTimelines(a.position.Timeline, a.view.knownLease().Record.Timeline); err != nil {
+		return err
+	}
 	if !a.mayLead() {
 		return errFenced
 	}
@@ -64,6 +67,24 @@ func (a *Agent) promote(ctx context.Context, open bool) error {
 		return nil
 	}
 	return a.welcome(ctx)
+}
+
+// skipTimelines keeps a promotion from taking the number of a timeline after own, up
+// to the newest that is known. A replica that was promoted by force may not have
+// followed the last primary: two timelines of one number can't be told apart, neither
+// by that primary when it comes back nor in the archive.
+func (v volume) skipTimelines(own, newest uint32) error {
+	const first = 1
+	for timeline := max(own, first) + 1; timeline <= newest; timeline++ {
+		path := v.inside("pg_wal/" + postgres.HistoryFile(timeline))
+		if exists(path) {
+			continue // its own past, or that of a primary that it has followed
+		}
+		if err := writeFile(path, postgres.UnusedHistory, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (a *Agent) awaitWriting(ctx context.Context) error {

@@ -76,6 +76,10 @@ type syncChange struct {
 	since postgres.LSN
 	// leaving are the names of standbys that must not acknowledge any more.
 	leaving []string
+	// untold is true until the server has been told of applied, which was last tried
+	// at toldAt.
+	untold bool
+	toldAt time.Time
 	// marker is WAL that was written after the change, at the moment markedAt.
 	marker   postgres.LSN
 	markedAt time.Time
@@ -202,6 +206,9 @@ func (r *replication) look(ctx context.Context) error {
 		r.forget()
 		return err
 	}
+	if err := r.noticeOthersWork(ctx); err != nil {
+		return err
+	}
 	if r.startEnd == 0 {
 		r.startEnd, r.change.since = end, end
 	}
@@ -303,6 +310,10 @@ func (r *replication) advance(ctx context.Context, want election.Sync, rows []wa
 	switch {
 	case want.Need > 0 && !c.waits && (c.applied.Need != want.Need || len(c.applied.Standbys) > 0):
 		return r.install(ctx, election.Sync{Need: want.Need}, rows)
+	case c.untold && time.Since(c.toldAt) < standbysEvery:
+		return nil
+	case c.untold:
+		return r.tellServer(ctx, rows)
 	case want.Need > 0 && !c.waits:
 		return r.proveWaiting(ctx)
 	case !equalSync(c.applied, want):
@@ -333,17 +344,22 @@ func (r *replication) install(ctx context.Context, to election.Sync, rows []wals
 	if to.Need == 0 {
 		c.waits = false
 	}
+	return r.tellServer(ctx, rows)
+}
+
+// tellServer writes S and lets the server read it. The postmaster passes the
+// signal on to every process, in no order; walsenders are signalled here as well,
+// so that each has the signal before the marker is written. If anything fails, as
+// on a full volume, all of it is done again.
+func (r *replication) tellServer(ctx context.Context, rows []walsender) error {
+	r.change.untold, r.change.toldAt = true, time.Now()
 	if err := r.agent.installInstance(upstream{}); err != nil {
 		return err
 	}
-	return r.reload(ctx, rows)
-}
-
-// reload lets the server read S. The postmaster passes the signal on to every
-// process, in no order; walsenders are signalled here as well, so that each has
-// the signal before the marker is written.
-func (r *replication) reload(ctx context.Context, rows []walsender) error {
 	if err := reloadServer(ctx, r.sql, r.change.server); err != nil {
+		return err
+	}
+	if err := r.mustBeInForce(ctx); err != nil {
 		return err
 	}
 	for _, w := range rows {
@@ -354,14 +370,52 @@ func (r *replication) reload(ctx context.Context, rows []walsender) error {
 	return r.mark(ctx)
 }
 
+// noticeOthersWork begins the change of S anew when the server has another value
+// than it was told, as a superuser can bring about.
+func (r *replication) noticeOthersWork(ctx context.Context) error {
+	if !r.change.done {
+		return nil // it is seen when the change is made
+	}
+	inForce, err := r.inForce(ctx)
+	if err == nil && inForce != syncNames(r.change.applied) {
+		r.log.WithField("synchronous_standby_names", inForce).Warn("somebody has changed who acknowledges commits; it is changed back")
+		r.change.done, r.change.untold, r.change.waits = false, true, false
+	}
+	return err
+}
+
+// mustBeInForce returns an error unless the server has S as it was told. What
+// ALTER SYSTEM has set would win over it, and is taken back.
+func (r *replication) mustBeInForce(ctx context.Context) error {
+	inForce, err := r.inForce(ctx)
+	if err != nil || inForce == syncNames(r.change.applied) {
+		return err
+	}
+	if err := r.sql.Exec(ctx, "ALTER SYSTEM RESET synchronous_standby_names"); err != nil {
+		return fmt.Errorf("take ALTER SYSTEM SET synchronous_standby_names back: %w", err)
+	}
+	return fmt.Errorf("synchronous_standby_names is %q and should be %q; it is set again", inForce, syncNames(r.change.applied))
+}
+
+func (r *replication) inForce(ctx context.Context) (string, error) {
+	var names string
+	if err := r.sql.Row(ctx, "SELECT current_setting('synchronous_standby_names')", &names); err != nil {
+		return "", fmt.Errorf("ask for synchronous_standby_names: %w", err)
+	}
+	return names, nil
+}
+
 // mark writes WAL, so that walsenders have something to report.
 func (r *replication) mark(ctx context.Context) error {
 	if err := r.sql.Exec(ctx, "SELECT pg_logical_emit_message(true, 'pgop', 'marker')"); err != nil {
 		return fmt.Errorf("write a marker into the WAL: %w", err)
 	}
 	end, _, err := r.endOfWAL(ctx)
-	r.change.marker, r.change.markedAt = end, time.Now()
-	return err
+	if err != nil {
+		return err
+	}
+	r.change.untold, r.change.marker, r.change.markedAt = false, end, time.Now()
+	return nil
 }
 
 // finish sees whether every process has S: the walsenders of who may not
@@ -370,7 +424,7 @@ func (r *replication) mark(ctx context.Context) error {
 func (r *replication) finish(ctx context.Context, rows []walsender) error {
 	c := &r.change
 	if c.marker == 0 {
-		return r.reload(ctx, rows) // it failed half-way
+		return r.tellServer(ctx, rows) // what it started with
 	}
 	const patience = time.Second
 	behind := false

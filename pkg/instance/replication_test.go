@@ -2,6 +2,8 @@ package instance
 
 import (
 	"context"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -128,5 +130,57 @@ func TestOtherStandbysNeedWalsenders(t *testing.T) {
 	pods["shop-2"].stop()
 	if primary.commits("alone") {
 		t.Error("a commit does not wait")
+	}
+}
+
+// C-08: on a full volume the file can't be written that says who acknowledges. As
+// long as it is not, nobody may rely on the change, whatever the agent wanted.
+func TestC08ChangeOfStandbysThatIsNotWritten(t *testing.T) {
+	t.Parallel()
+	w, pods := three(t, instanceapi.HA{Mode: "required", Need: 1})
+	primary := pods["shop-1"]
+	w.eventually("both acknowledge", primary.acknowledgedBy("shop-2", "shop-3"), primary.syncNames)
+	must(t, os.Chmod(primary.config.path, 0o500)) // much as if there were no room
+	t.Cleanup(func() { _ = os.Chmod(primary.config.path, 0o700) })
+	pods["shop-3"].stop()
+	w.eventually("an attempt", func() bool { return !strings.Contains(primary.replication.names(), "shop-3") }, primary.replication.names)
+	w.hold("who may still acknowledge is a member", func() bool {
+		r, _ := w.record()
+		return len(r.Members) == 2 && strings.Contains(primary.syncNames(), "shop-3")
+	}, func() string { return first(w.record()).String() + "; " + primary.syncNames() })
+	must(t, os.Chmod(primary.config.path, 0o700))
+	w.awaitMembers(1)
+	w.eventually("the change", primary.acknowledgedBy("shop-2"), primary.syncNames)
+}
+
+// A superuser may say who acknowledges, against the agent: it takes that back.
+func TestAlterSystemDoesNotChangeWhoAcknowledges(t *testing.T) {
+	t.Parallel()
+	w, pods := three(t, instanceapi.HA{Mode: "required", Need: 1})
+	primary := pods["shop-1"]
+	w.eventually("both acknowledge", primary.acknowledgedBy("shop-2", "shop-3"), primary.syncNames)
+	must(t, primary.sql.Exec(context.Background(), "ALTER SYSTEM SET synchronous_standby_names = ''"))
+	must(t, primary.sql.Exec(context.Background(), "SELECT pg_reload_conf()"))
+	w.eventually("what the superuser wanted", func() bool {
+		return primary.syncNames() == "" || strings.Contains(w.serverLogs.String(), `"synchronous_standby_names" changed to ""`)
+	},
+		primary.syncNames)
+	w.eventually("both acknowledge again", primary.acknowledgedBy("shop-2", "shop-3"), primary.syncNames)
+	pods["shop-2"].stop()
+	pods["shop-3"].stop()
+	if primary.commits("alone") {
+		t.Error("a commit does not wait")
+	}
+}
+
+func (p *testPod) syncNames() string { return p.query("SHOW synchronous_standby_names") }
+
+// acknowledgedBy says whether commits count as waiting for those and nobody else,
+// and the server agrees.
+func (p *testPod) acknowledgedBy(instances ...string) func() bool {
+	return func() bool {
+		seen, names := p.replication.primary(), p.syncNames()
+		return seen != nil && seen.SyncDone && len(seen.Sync.Standbys) == len(instances) && strings.Count(names, "shop-") == len(instances) &&
+			!slices.ContainsFunc(instances, func(i string) bool { return !strings.Contains(names, i) })
 	}
 }

@@ -28,12 +28,24 @@ type sealState struct {
 	position             position
 }
 
+// mustSeal says whether an election waits for this instance to be cut off. Once a
+// reign has that term no vote for it counts; what keeps the instance from being cut
+// off, such as a server that does not start, may need that reign's primary to heal.
+func (a *Agent) mustSeal() bool {
+	return a.sealing > a.cut && a.sealing > a.view.knownLease().Record.Term
+}
+
 // seal remembers the term on the volume, cuts this instance's WAL receiver and
 // measures how far its WAL goes. Only then may its vote leave.
 func (a *Agent) seal(ctx context.Context, term uint64) error {
 	if err := a.volume.writeSealed(term); err != nil {
 		return err
 	}
+	// A holder has to know, even if this goes no further: this instance follows none
+	// of an older term.
+	a.sealed = max(a.sealed, term)
+	sealed := a.sealed
+	a.status.update(func(s *instanceapi.State) { s.Sealed = sealed })
 	if err := a.cutReceiver(ctx); err != nil {
 		return err
 	}
@@ -41,8 +53,7 @@ func (a *Agent) seal(ctx context.Context, term uint64) error {
 	if err != nil {
 		return err
 	}
-	a.position, a.cut, a.sealed = measured, term, max(a.sealed, term)
-	a.status.update(func(s *instanceapi.State) { s.Sealed = term })
+	a.position, a.cut = measured, term
 	a.log.WithField("term", term).WithField("timeline", measured.Timeline).WithField("end", measured.End.String()).Info("sealed: this instance receives nothing more from the primary before")
 	return nil
 }

@@ -40,6 +40,11 @@ func ParseHistory(text string) ([]Switch, error) {
 // HistoryFile is the name of a timeline's history file in pg_wal.
 func HistoryFile(timeline uint32) string { return fmt.Sprintf("%08X.history", timeline) }
 
+// UnusedHistory is the content of a history file that only keeps a server from
+// beginning a timeline of that number: a promotion takes the first number that has no
+// file. It names no ancestors, so nobody ever follows it.
+const UnusedHistory = "# Not a timeline of this server: another may have used the number.\n"
+
 // Diverges says whether WAL up to a position on a timeline is none of the past
 // of a server on timeline current with that history, and why. It goes by where
 // timelines were left: that one has a lower number says nothing.
