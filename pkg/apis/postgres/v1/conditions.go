@@ -63,7 +63,8 @@ const (
 	ConditionFailoverReady = "FailoverReady"
 	// ConditionProgressing is True while the operator has something to do.
 	ConditionProgressing = "Progressing"
-	// ConditionUpToDate is True when every instance runs what the spec asks for.
+	// ConditionUpToDate is True when every instance was seen to run what the last edit
+	// of the spec asks for.
 	ConditionUpToDate = "UpToDate"
 	// ConditionArchivingWAL is True when the WAL goes into the store of spec.backup.
 	ConditionArchivingWAL = "ArchivingWAL"
