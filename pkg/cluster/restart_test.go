@@ -307,3 +307,27 @@ func TestUpToDateIsSeenNotHoped(t *testing.T) {
 		})
 	}
 }
+
+// A request for a restart is one, whatever value an earlier one had.
+func TestRestartAskedForTwiceInTheSameWords(t *testing.T) {
+	pure(t)
+	w := settledWorld(2)
+	for n := range 3 {
+		before := w.podUIDs()
+		w.request("now")
+		if _, settled := w.settle(); !settled {
+			t.Fatal("it does not settle")
+		}
+		if _, asked := w.cluster.Annotations[v1.RestartAnnotation]; asked {
+			t.Error("the request is still there")
+		}
+		for name, uid := range w.podUIDs() {
+			if uid == before[name] {
+				t.Errorf("request %d: pod %s has not restarted", n+1, name)
+			}
+			if mark, has := w.pod(name).Annotations[v1.RestartAnnotation]; has {
+				t.Errorf("pod %s still has the mark %s", name, mark)
+			}
+		}
+	}
+}

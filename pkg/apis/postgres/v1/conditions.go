@@ -32,8 +32,8 @@ const (
 )
 
 // RestartAnnotation on a PostgresCluster asks for a restart of every instance,
-// one at a time. Any value that was not used before will do. The operator takes
-// it away when all have restarted.
+// one at a time. Any value will do; another one, as long as the request is there, is
+// another request. The operator takes it away when all have restarted.
 const RestartAnnotation = "pgop.dev/restart"
 
 // Requests on a running cluster. Their value is the name of an instance. The
