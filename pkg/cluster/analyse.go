@@ -87,14 +87,14 @@ var running = []func(Observation, *Plan){
 	restartInstances,
 	ensureVolumes,
 	ensurePods,
-	labelPods,
+	markPods,
 }
 
 // stopping come after rules in a cluster that shall not run, or does not.
 var stopping = []func(Observation, *Plan){
 	stopInstances,
 	ensureVolumes,
-	labelPods,
+	markPods,
 }
 
 // isSettled says whether the cluster is as asked, as far as it was seen.

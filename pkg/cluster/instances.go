@@ -100,10 +100,11 @@ func creationNote(o Observation, i Instance) string {
 	return fmt.Sprintf("created pod %s on its volume", i.Name)
 }
 
-// labelPods keeps the labels by which Services find the pods: the role's says
+// markPods keeps what pods are marked with: their labels, by which Services find
+// them, and the request for a restart that they have followed. The role's label says
 // what the agent says. A pod of which nothing is known keeps its role; its
 // readiness decides. But there is one primary at most.
-func labelPods(o Observation, p *Plan) {
+func markPods(o Observation, p *Plan) {
 	for _, i := range o.Instances {
 		if i.Pod == nil || i.podIsLeaving() {
 			continue
@@ -114,6 +115,9 @@ func labelPods(o Observation, p *Plan) {
 		}
 		if role == instanceapi.RoleNone && wasDeposed(o, i) {
 			pod = specs.DropPodRole(pod)
+		}
+		if dropped := specs.DropRestartMark(pod); dropped != nil && o.Cluster.Annotations[v1.RestartAnnotation] == "" {
+			pod = dropped // the request is over, or was taken back
 		}
 		if repaired := specs.RepairPodLabels(pod, o.Cluster, string(role)); repaired != nil {
 			p.update(repaired)

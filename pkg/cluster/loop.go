@@ -29,6 +29,9 @@ import (
 const (
 	// passTimeout bounds a pass, whatever the API server does.
 	passTimeout = 30 * time.Second
+	// failureRecheck is how often agents are asked while an action fails again and
+	// again, and something else is under way that they alone tell of.
+	failureRecheck = 5 * time.Second
 	// staleRecheck lets a cache that was behind catch up.
 	staleRecheck = 100 * time.Millisecond
 )
@@ -123,7 +126,7 @@ func (l *Loop) Drain() { l.drain.Do(func() { close(l.drained) }) }
 
 // Run makes one pass for each wake-up until ctx ends, which cuts the pass under
 // way short, or the loop is drained. When the next pass is due, and how long to
-// back off after an error, it tells the queue.
+// back off after an error, it tells the queue; after an error 0 is no time.
 func (l *Loop) Run(ctx context.Context) {
 	defer l.agents.closeAll()
 	for l.awaitWake(ctx) {
@@ -170,6 +173,9 @@ func (l *Loop) guardedPass(ctx context.Context) (recheck time.Duration, err erro
 func (l *Loop) requeue(recheck time.Duration, err error) {
 	if err != nil {
 		l.Queue.AddRateLimited(l.key)
+		if recheck > 0 {
+			l.Queue.AddAfter(l.key, recheck) // whichever of the two is earlier
+		}
 		return
 	}
 	l.Queue.Forget(l.key)
@@ -222,7 +228,19 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 		l.log.WithError(err).Warn("can't write the status")
 		return 0, err
 	}
-	return plan.RecheckAfter, failuresError(failures)
+	if len(failures) > 0 {
+		return recheckDespite(plan), failuresError(failures)
+	}
+	return plan.RecheckAfter, nil
+}
+
+// recheckDespite is when to look again at the latest while actions fail, however far
+// they have backed off; 0: not before.
+func recheckDespite(p Plan) time.Duration {
+	if p.waitsForAgents() {
+		return failureRecheck
+	}
+	return 0
 }
 
 // carryOut runs the plan's actions, each stage at once, and returns those that

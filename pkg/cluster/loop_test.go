@@ -26,6 +26,7 @@ import (
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	postgresfake "github.com/pgop/postgres-operator/pkg/generated/clientset/versioned/fake"
 	postgreslisters "github.com/pgop/postgres-operator/pkg/generated/listers/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
 // bench is a Loop of a cluster that has just been created, with all that it
@@ -42,7 +43,11 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	w := newWorld(3)
+	return benchOf(newWorld(3))
+}
+
+// benchOf is a Loop of the cluster in w, whose caches see what w's do.
+func benchOf(w *world) *bench {
 	logger, logged := logrustest.NewNullLogger()
 	b := &bench{
 		kube:     fake.NewClientset(),
@@ -224,6 +229,35 @@ func TestFailureIsToldOnceAndBacksOff(t *testing.T) {
 	}
 	if got := b.queued[len(b.queued)-2]; got != "forget" {
 		t.Errorf("after the failure: %v", b.queued)
+	}
+}
+
+// B-17: what the API server refuses for good, such as growth, does not slow down a
+// change that goes by what the agents say.
+func TestStandingFailureLetsAChangeGoOn(t *testing.T) {
+	for why, c := range map[string]struct {
+		edit func(w *world)
+		want []string
+	}{
+		"a change is under way": {func(w *world) { w.ask("2") }, []string{"back off", "after 5s"}},
+		"nothing else is":       {func(*world) {}, []string{"back off"}},
+	} {
+		w := settledWorld(2)
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Storage.Size.Add(s.Storage.Size) })
+		c.edit(w)
+		w.remove("Secret", specs.OperatorSecret("shop")) // without it nobody asks the agents
+		w.catchUp(allKinds...)
+		b := benchOf(w)
+		b.kube.PrependReactor("update", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(v1.Resource("persistentvolumeclaims"), "shop-1", errors.New("the class does not allow it"))
+		})
+		b.once(context.Background())
+		if diff := cmp.Diff(c.want, b.queued); diff != "" {
+			t.Errorf("%s: %s", why, diff)
+		}
+		if got := reasonOf(b.stored(t).Status, v1.ConditionProgressing); got != v1.ReasonBlocked {
+			t.Errorf("%s: Progressing says %s", why, got)
+		}
 	}
 }
 

@@ -178,6 +178,16 @@ func (p *Plan) delete(o object, reason, note string) {
 	p.Actions = append(p.Actions, Action{Verb: Delete, Object: o, Reason: reason, Note: note})
 }
 
+// waitsForAgents says whether something is under way of which only the agents tell
+// how far it is: no watch wakes the next pass then.
+func (p *Plan) waitsForAgents() bool {
+	switch p.Change.State {
+	case Distributing, Awaiting, RestartingReplica, LoweringPrimary, HandingOver, RestartingPrimary:
+		return true
+	}
+	return p.Switchover != nil || p.Reclone != nil || p.ForcePromote != nil || p.TakeBackup != nil || p.Rollback != nil
+}
+
 // deletesPods says whether a rule before has decided to.
 func (p *Plan) deletesPods() bool {
 	return slices.ContainsFunc(p.Actions, func(a Action) bool {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
 // follow lets everybody take turns until the cluster has settled, and returns what
@@ -221,6 +222,112 @@ func TestHandoverWaitsUntilReplicasHaveServed(t *testing.T) {
 		w.catchUp(allKinds...)
 		if got := Analyse(w.observe()).Change; got.State != c.want || got.State == Awaiting && got.Awaited != "shop-2" {
 			t.Errorf("the replicas have served for %s: %+v, want %s", c.since, got, c.want)
+		}
+	}
+}
+
+// UpToDate is True only when every instance was seen to run what the last edit asks
+// for: not while the last of them restarts, nor while one doesn't come up with it or
+// doesn't say. What fails later takes nothing back.
+func TestUpToDateIsSeenNotHoped(t *testing.T) {
+	pure(t)
+	cases := []struct {
+		why       string
+		instances int32
+		edit      func(w *world)
+		// held lets nothing come of it until it is let go.
+		held func(w *world, holds bool)
+	}{
+		{why: "a server that restarts in its place", instances: 1, edit: func(w *world) { w.set("shared_preload_libraries", "auto_explain") }},
+		{why: "the last of three servers", instances: 3, edit: func(w *world) { w.set("max_connections", "300") }},
+		{why: "a pod that finds no node", instances: 1, edit: func(w *world) { w.ask("2") }, held: func(w *world, holds bool) { w.full = holds }},
+		{why: "a reload while an agent does not answer", instances: 3, edit: func(w *world) { w.set("work_mem", "8MB") },
+			held: func(w *world, holds bool) { w.cut["shop-2"] = holds }},
+		{why: "a reload while a pod is away", instances: 3, edit: func(w *world) { w.set("work_mem", "8MB") },
+			held: func(w *world, holds bool) { w.full = holds; w.remove("Pod", "shop-3") }},
+		{why: "a pod that was asked to restart", instances: 1, edit: func(w *world) { w.request("now") }, held: func(w *world, holds bool) { w.full = holds }},
+		{why: "a start after a stop", instances: 0, edit: func(w *world) { w.scale(2) }, held: func(w *world, holds bool) { w.full = holds }},
+	}
+	for _, c := range cases {
+		t.Run(c.why, func(t *testing.T) {
+			w := settledWorld(max(1, c.instances))
+			if c.instances == 0 {
+				w.scale(0)
+				w.settle()
+			}
+			if c.held != nil {
+				c.held(w, true)
+			}
+			c.edit(w)
+			checkUpToDate := func() bool {
+				t.Helper()
+				w.operate() // the agents are as the operator has seen them
+				defer func() {
+					w.kubernetes()
+					w.now = w.now.Add(time.Minute)
+					w.agents()
+				}()
+				condition := meta.FindStatusCondition(w.cluster.Status.Conditions, v1.ConditionUpToDate)
+				if condition.Status != metav1.ConditionTrue {
+					return false
+				}
+				o := w.observe()
+				want := wantedConfigHash(o)
+				for n := range int(*w.cluster.Spec.Instances) {
+					i := find(o, specs.Instance("shop", n+1))
+					if i.Pod == nil || w.states[i.Pod.UID].ConfigHash != want || w.servers[i.Pod.UID] == nil || whyRestart(o, i) != "" || w.cut[i.Name] {
+						t.Fatalf("UpToDate is True, and %s is %+v", i.Name, i)
+					}
+				}
+				return true
+			}
+			for range 10 {
+				if done := checkUpToDate(); done && c.held != nil {
+					t.Fatal("UpToDate is True while nothing can come of the edit")
+				}
+			}
+			if c.held != nil {
+				c.held(w, false)
+			}
+			done := false
+			for n := 0; n < 90 && !done; n++ {
+				done = checkUpToDate()
+			}
+			if !done {
+				t.Fatalf("it never is: %+v", w.cluster.Status.Conditions)
+			}
+			w.follow(t)
+			w.remove("Pod", "shop-1")
+			for range 3 {
+				w.turn()
+				if !meta.IsStatusConditionTrue(w.cluster.Status.Conditions, v1.ConditionUpToDate) {
+					t.Fatal("an instance that is away takes back that it was up to date")
+				}
+			}
+		})
+	}
+}
+
+// A request for a restart is one, whatever value an earlier one had.
+func TestRestartAskedForTwiceInTheSameWords(t *testing.T) {
+	pure(t)
+	w := settledWorld(2)
+	for n := range 3 {
+		before := w.podUIDs()
+		w.request("now")
+		if _, settled := w.settle(); !settled {
+			t.Fatal("it does not settle")
+		}
+		if _, asked := w.cluster.Annotations[v1.RestartAnnotation]; asked {
+			t.Error("the request is still there")
+		}
+		for name, uid := range w.podUIDs() {
+			if uid == before[name] {
+				t.Errorf("request %d: pod %s has not restarted", n+1, name)
+			}
+			if mark, has := w.pod(name).Annotations[v1.RestartAnnotation]; has {
+				t.Errorf("pod %s still has the mark %s", name, mark)
+			}
 		}
 	}
 }

@@ -266,8 +266,8 @@ func (o Observation) short(kind string, have, need int, missing string) metav1.C
 		missing, need, have))
 }
 
-// upToDate compares what runs with what is asked. What does not run is the
-// business of Ready.
+// upToDate compares what runs with what is asked. What runs no more once it was so is
+// the business of Ready.
 func upToDate(o Observation, p Plan, failures []Failure) metav1.Condition {
 	const kind = v1.ConditionUpToDate
 	if p.SpecError != "" {
@@ -316,7 +316,41 @@ func upToDate(o Observation, p Plan, failures []Failure) metav1.Condition {
 	if len(behind) > 0 {
 		return no(kind, v1.ReasonConfigurationNotYet, "the newest configuration is on its way to "+strings.Join(behind, ", "))
 	}
+	if unseen := unseen(o, p); len(unseen) > 0 && !wasUpToDate(o) {
+		return no(kind, reasonOfUnseen(o), limit("not seen yet to run what the spec asks for: "+strings.Join(unseen, "; ")))
+	}
 	return yes(kind, v1.ReasonUpToDate, largerThanAsked(o))
+}
+
+// unseen are the instances that don't say that their server runs, each with what is
+// known of it.
+func unseen(o Observation, p Plan) []string {
+	var texts []string
+	for _, name := range p.Members {
+		i := find(o, name)
+		switch {
+		case i.isReady() && i.State == nil:
+			texts = append(texts, name+": its agent does not answer: "+i.Unreachable)
+		case !i.runs() || i.podIsLeaving():
+			texts = append(texts, name+": "+troubleOf(i, o.Now).Message)
+		}
+	}
+	return texts
+}
+
+// wasUpToDate says whether every instance was seen to run what the last edit asks
+// for. One that has failed since takes nothing back.
+func wasUpToDate(o Observation) bool {
+	was := meta.FindStatusCondition(o.Cluster.Status.Conditions, v1.ConditionUpToDate)
+	return was != nil && was.Status == metav1.ConditionTrue && was.ObservedGeneration == o.Cluster.Generation
+}
+
+// reasonOfUnseen lets a restart be one until its last instance is back.
+func reasonOfUnseen(o Observation) string {
+	if reasonOf(o.Cluster.Status, v1.ConditionUpToDate) == v1.ReasonRestarting {
+		return v1.ReasonRestarting
+	}
+	return v1.ReasonConfigurationNotYet
 }
 
 // describeChange says how a change goes on that takes restarts, and what it waits

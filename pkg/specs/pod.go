@@ -143,6 +143,17 @@ func DropPodRole(live *corev1.Pod) *corev1.Pod {
 	return dropped
 }
 
+// DropRestartMark returns live without the mark of the request for a restart that it
+// has followed, or nil if it has none. The next request may be in the same words.
+func DropRestartMark(live *corev1.Pod) *corev1.Pod {
+	if _, has := live.Annotations[v1.RestartAnnotation]; !has {
+		return nil
+	}
+	dropped := live.DeepCopy()
+	delete(dropped.Annotations, v1.RestartAnnotation)
+	return dropped
+}
+
 // templateOf is the part of pod whose change means that the instance must
 // restart. The operator's own image is left out: a new operator restarts no
 // server by itself; and so is the volume of a restore, which is over one day.

@@ -32,8 +32,8 @@ const (
 )
 
 // RestartAnnotation on a PostgresCluster asks for a restart of every instance,
-// one at a time. Any value that was not used before will do. The operator takes
-// it away when all have restarted.
+// one at a time. Any value will do; another one, as long as the request is there, is
+// another request. The operator takes it away when all have restarted.
 const RestartAnnotation = "pgop.dev/restart"
 
 // Requests on a running cluster. Their value is the name of an instance. The
@@ -63,7 +63,8 @@ const (
 	ConditionFailoverReady = "FailoverReady"
 	// ConditionProgressing is True while the operator has something to do.
 	ConditionProgressing = "Progressing"
-	// ConditionUpToDate is True when every instance runs what the spec asks for.
+	// ConditionUpToDate is True when every instance was seen to run what the last edit
+	// of the spec asks for.
 	ConditionUpToDate = "UpToDate"
 	// ConditionArchivingWAL is True when the WAL goes into the store of spec.backup.
 	ConditionArchivingWAL = "ArchivingWAL"

@@ -28,6 +28,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name: lower case letters, digits and '-' only, beginning with a letter and ending with a letter or digit, since Services are named after it"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.bootstrap) || !has(self.spec.bootstrap.clone) || self.spec.bootstrap.clone.cluster != self.metadata.name",message="spec.bootstrap.clone.cluster: a cluster can't be a copy of itself; name another"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.systemID) || oldSelf.status.systemID.size() == 0 || (has(self.spec.bootstrap) == has(oldSelf.spec.bootstrap) && (!has(self.spec.bootstrap) || self.spec.bootstrap == oldSelf.spec.bootstrap))",message="spec.bootstrap: used at creation only, and this cluster has been created; put the old value back, or create a new cluster"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.systemID) || oldSelf.status.systemID.size() == 0 || !has(self.spec.postgres.uid) || !has(oldSelf.spec.postgres.uid) || self.spec.postgres.uid == oldSelf.spec.postgres.uid",message="spec.postgres.uid: the files on this cluster's volumes belong to that user, and no other may use them; keep it, with an image whose user postgres has the same id, or create a new cluster with the other and copy the data (spec.bootstrap.clone)"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || quantity(string(self.spec.storage.size)).compareTo(quantity(string(oldSelf.spec.storage.size))) >= 0 || (has(oldSelf.status.volumeSize) && quantity(string(self.spec.storage.size)).compareTo(quantity(string(oldSelf.status.volumeSize))) >= 0)",message="spec.storage.size: a volume can't shrink; ask for at least what status.volumeSize says the volumes have, or create a new cluster with the smaller size and copy the data"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(self.spec.storage.wal) || !has(oldSelf.spec.storage.wal) || quantity(string(self.spec.storage.wal.size)).compareTo(quantity(string(oldSelf.spec.storage.wal.size))) >= 0 || (has(oldSelf.status.walVolumeSize) && quantity(string(self.spec.storage.wal.size)).compareTo(quantity(string(oldSelf.status.walVolumeSize))) >= 0)",message="spec.storage.wal.size: a volume can't shrink; ask for at least what status.walVolumeSize says the WAL volumes have, or create a new cluster with the smaller size and copy the data"
 // +kubebuilder:validation:XValidation:rule="has(self.spec.storage.wal) || !has(oldSelf.spec.storage.wal) || !has(oldSelf.status) || !has(oldSelf.status.walVolumeSize) || quantity(string(oldSelf.status.walVolumeSize)).compareTo(quantity('0')) == 0",message="spec.storage.wal: WAL is on volumes of its own and can't be moved back; leave the field as it is, or create a new cluster without it and copy the data"
@@ -145,7 +146,8 @@ type PostgresSpec struct {
 	Image string `json:"image,omitempty"`
 
 	// Numeric user and group id of the user `postgres` in the image: 999 in the
-	// Docker Official image, 70 in its alpine variant. Default 999.
+	// Docker Official image, 70 in its alpine variant. The files on the volumes belong
+	// to it, so it stays once there is a database. Default 999.
 	// +kubebuilder:default=999
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65534

@@ -18,7 +18,8 @@ type PostgresSpecApplyConfiguration struct {
 	// docker.io/library/postgres:<version>.
 	Image *string `json:"image,omitempty"`
 	// Numeric user and group id of the user `postgres` in the image: 999 in the
-	// Docker Official image, 70 in its alpine variant. Default 999.
+	// Docker Official image, 70 in its alpine variant. The files on the volumes belong
+	// to it, so it stays once there is a database. Default 999.
 	UID *int64 `json:"uid,omitempty"`
 	// Server parameters, written as people write them: 200, on, "256MB", 1.1.
 	// Those that the operator owns are refused, as is a name in two spellings.
