@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 )
 
