@@ -176,8 +176,24 @@ func (a *Agent) copyFrom(ctx context.Context, up upstream) error {
 	if err := a.volume.sync(); err != nil {
 		return err
 	}
+	a.learnConfiguration(ctx, up.Instance)
 	_, err = a.volume.finish(byClone)
 	return err
+}
+
+// learnConfiguration keeps what the source has started with as good, should the server
+// refuse the ConfigMap's: a copy has no configuration of its own that it could fall
+// back on. Without, it waits for one that is not refused.
+func (a *Agent) learnConfiguration(ctx context.Context, source string) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	good, err := a.peers.configuration(ctx, source)
+	if err == nil {
+		err = a.config.keep(settings{Conf: good.Conf, HBA: good.HBA}, goodDir)
+	}
+	if err != nil {
+		a.log.WithError(err).Warn("can't learn with which configuration the source has started")
+	}
 }
 
 // openUp lets clients into a server that runs.

@@ -25,6 +25,17 @@ func (a *Agent) peerHandlers(mux *http.ServeMux) {
 		return a.inbox.askPromise(q)
 	})))
 	mux.HandleFunc("POST "+instanceapi.SwitchWALPath, peersOnly(a.answerSwitchWAL))
+	mux.HandleFunc("GET "+instanceapi.ConfigurationPath, peersOnly(a.answerConfiguration))
+}
+
+// answerConfiguration tells with which configuration the server has started.
+func (a *Agent) answerConfiguration(w http.ResponseWriter, _ *http.Request) {
+	good, err := a.config.kept(goodDir)
+	if err != nil || good.isZero() {
+		http.Error(w, "no configuration is known to be good", http.StatusNotFound)
+		return
+	}
+	answerJSON(w, instanceapi.Configuration{Conf: good.Conf, HBA: good.HBA})
 }
 
 // peersOnly lets in who has an instance's certificate.

@@ -51,6 +51,12 @@ func (p *peers) switchWAL(ctx context.Context, instance string, request instance
 	})
 }
 
+func (p *peers) configuration(ctx context.Context, instance string) (instanceapi.Configuration, error) {
+	return askPeer(ctx, p, instance, func(ctx context.Context, c *instanceapi.Client, address string) (instanceapi.Configuration, error) {
+		return c.Configuration(ctx, address)
+	})
+}
+
 // impatience is how long an address has before the next one is tried as well:
 // one that is gone says nothing for long.
 const impatience = 300 * time.Millisecond
