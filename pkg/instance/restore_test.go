@@ -187,11 +187,17 @@ func TestD08TargetAfterTheEndOfTheArchive(t *testing.T) {
 	t.Parallel()
 	first, p, store := source(t)
 	p.takeWell(backup.Full, "")
+	before := time.Now()
 	at := p.write(1)
 	p.archiveAll(store)
 	w := first.restores(instanceapi.Restore{Store: store, Target: instanceapi.RestoreTarget{Time: at.Add(time.Hour).Format(time.RFC3339)}})
 	restored := w.start("shop-1", "127.0.0.1")
-	state := restored.waitFor("fails", failsForGood("the archive ends before target", at.UTC().Format("2006-01-02T15:04:05")))
+	state := restored.waitFor("fails", failsForGood("the archive ends before target"))
+	_, said, _ := strings.Cut(state.RestoreFailed, "the last transaction that can be reached is of ")
+	said, _, _ = strings.Cut(said, ";")
+	if last, err := time.Parse(time.RFC3339Nano, said); err != nil || last.Before(before) || last.After(at) {
+		t.Errorf("the last transaction was between %v and %v, and it says: %s", before, at, state.RestoreFailed)
+	}
 	const calm = 3 * time.Second // longer than the first tries are apart
 	time.Sleep(calm)
 	if again := restored.State(t.Context()); again.Since != state.Since || again.HasData {
