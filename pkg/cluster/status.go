@@ -21,6 +21,7 @@ import (
 // and which of that failed. It is pure, and the one source of every condition
 // and of the phase.
 func Status(o Observation, p Plan, failures []Failure) v1.PostgresClusterStatus {
+	o.refused = p.SpecError != ""
 	s := *o.Cluster.Status.DeepCopy()
 	s.ObservedGeneration = o.Cluster.Generation
 	s.Primary = o.lastPrimary()

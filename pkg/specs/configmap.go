@@ -93,12 +93,17 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 	if err != nil {
 		return nil, fmt.Errorf("marshal configuration of cluster %s: %w", c.Name, err)
 	}
+	pods, err := podFields(c)
+	if err != nil {
+		return nil, err
+	}
 	made := &corev1.ConfigMap{
 		ObjectMeta: objectMeta(c, ConfigMap(c.Name)),
 		Data: map[string]string{
 			instanceapi.ConfigKey:       string(text),
 			instanceapi.PostgresConfKey: postgres.RenderConf(all),
 			instanceapi.HBAKey:          postgres.RenderHBA(c.Spec.Postgres.HBA),
+			acceptedKey:                 pods,
 		},
 	}
 	noteSwitchover(made, config)
