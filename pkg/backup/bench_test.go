@@ -135,7 +135,7 @@ func BenchmarkBase(b *testing.B) {
 	})})
 	server.Stop()
 	server.Start()
-	server.Exec(`CREATE TABLE filler AS SELECT i, md5(i::text) AS a, repeat('customer ', 5) AS b, random() AS c FROM generate_series(1, 9000000) i`)
+	server.Exec(`CREATE TABLE filler AS SELECT i, md5(i::text) AS a, repeat('customer ', 5) AS b, random() AS c FROM generate_series(1, 17000000) i`)
 	server.Exec("CHECKPOINT")
 	bin := installation.Programs.Bin
 	for b.Loop() {
