@@ -231,7 +231,7 @@ func TestPasswordsFollowTheSecret(t *testing.T) {
 	p := w.start("shop-1", "127.0.0.11")
 	p.waitFor("ready", isReady)
 	long := strings.Repeat("ü/", 60)
-	w.setPassword("app", "app", long)
+	w.setPassword(long)
 	w.eventually("the new password to log in", func() bool {
 		return p.connect("app", long, "app").Ping() == nil
 	}, func() string { return "it does not" })
