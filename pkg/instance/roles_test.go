@@ -165,7 +165,7 @@ func TestA09A10A21RolesAndDatabasesAreMade(t *testing.T) {
 	}
 }
 
-// An idle cluster: what is as declared is read and never written. What somebody has
+// E-12, F-04: an idle cluster: what is as declared is read and never written. What somebody has
 // changed by hand is put right, and what is not declared is left alone.
 func TestE12NothingIsWrittenButWhatDiffers(t *testing.T) {
 	t.Parallel()
