@@ -50,8 +50,9 @@ type RoleSpecApplyConfiguration struct {
 	// A Secret of your own, in the cluster's namespace, with the password under the
 	// key password: as it is, or as a verifier that begins with SCRAM-SHA-256$. If it
 	// has the key username, that must be the role's name. It is read and never
-	// written; an edit reaches the server within seconds. Default: a role that logs
-	// in has a Secret made by the operator, which status.roles names.
+	// written; an edit reaches the server within seconds. The owner of the
+	// application's database may have one, too. Default: a role that logs in has a
+	// Secret made by the operator, which status.roles names.
 	PasswordSecret *SecretNameApplyConfiguration `json:"passwordSecret,omitempty"`
 	// When the operator makes a new password and puts it into the Secret that it made.
 	// Between the server and whoever mounts the Secret there is a window in which the
