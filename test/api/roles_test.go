@@ -77,6 +77,7 @@ func TestE04E12SecretsOfRoles(t *testing.T) {
 	if got, want := readable(t, f), []string{"mine", "shop-app", "shop-role-report-user-e0f7a001", "shop-role-reporting"}; !slices.Equal(got, want) {
 		t.Errorf("agents may read %v, want %v", got, want)
 	}
+	wantQuiet(f, op)
 	mark := op.Proxy.Mark()
 	f.Hold(2*time.Second, "it is settled", unchanged(f, framework.Versions(f.MustObjects())))
 	if writes := framework.Writes(op.Proxy.Since(mark)); framework.Total(writes) > 0 {
@@ -203,6 +204,7 @@ func TestE01PasswordsAreExchanged(t *testing.T) {
 	if live := c.Live(); live.Annotations[v1.RotateAnnotation] != "" || live.Status.Roles[0].LastRotation == nil {
 		t.Errorf("afterwards the request is %q and the last exchange %v", live.Annotations[v1.RotateAnnotation], live.Status.Roles[0].LastRotation)
 	}
+	wantQuiet(f, second)
 	mark := second.Proxy.Mark()
 	f.Hold(2*time.Second, "it is published once", published)
 	if writes := framework.Writes(second.Proxy.Since(mark)); framework.Total(writes) > 0 {
