@@ -200,6 +200,9 @@ func problemOf(e instanceapi.DeclaredEntry) string {
 func ensureLogins(o Observation, p *Plan, trusted []byte) {
 	c := o.Cluster
 	for _, l := range specs.Logins(c) {
+		if l.Foreign && p.SpecError != "" {
+			l.Foreign = o.told().Owner.Secret != "" // what is refused takes no password away
+		}
 		if live := o.Secrets[l.Secret]; live == nil {
 			p.create(specs.NewLoginSecret(c, l, specs.NewPassword(), trusted), "", "")
 		} else {

@@ -101,6 +101,25 @@ func TestPasswordsAreExchangedWhateverDies(t *testing.T) {
 	}
 }
 
+// E-04: a Secret of the user's own that a refused spec names takes no password away,
+// since agents are not told of it.
+func TestE04RefusedSpecTakesNoPassword(t *testing.T) {
+	w := settledWorld(1)
+	before := string(w.secret("shop-app").Data["password"])
+	w.edit(func(s *v1.PostgresClusterSpec) {
+		s.Roles = []v1.RoleSpec{{Name: "app", Login: true, PasswordSecret: &v1.SecretName{Name: "mine"}}}
+		s.Postgres.HBA = []string{"nonsense"}
+	})
+	w.settle()
+	if got := string(w.secret("shop-app").Data["password"]); got != before {
+		t.Errorf("while the spec is refused, shop-app has the password %q", got)
+	}
+	w.settleWith(func(s *v1.PostgresClusterSpec) { s.Postgres.HBA = nil })
+	if _, has := w.secret("shop-app").Data["password"]; has {
+		t.Error("shop-app has a password that is not the role's")
+	}
+}
+
 // What the mark is of counts, and not that there is one: another primary's word of
 // another password ends nothing.
 func TestAnotherMarkEndsNoExchange(t *testing.T) {

@@ -246,7 +246,8 @@ func checkIdentifiers(d v1.DatabaseSpec) error {
 // passwordRules let the agents read the Secrets of roles, and of the application
 // database's owner, by name.
 func passwordRules(c *v1.PostgresCluster) []rbacv1.PolicyRule {
-	names := []string{cmp.Or(OwnerSecret(c), AppSecret(c.Name))}
+	// The operator's is read until the agents are told of another.
+	names := []string{AppSecret(c.Name), cmp.Or(OwnerSecret(c), AppSecret(c.Name))}
 	for _, r := range DeclaredOf(c).Roles {
 		if r.Secret != "" {
 			names = append(names, r.Secret)

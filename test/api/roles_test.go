@@ -259,7 +259,7 @@ func TestE04SecretOfTheOwnersOwn(t *testing.T) {
 	own := role("app", func(r *v1.RoleSpec) { r.PasswordSecret = &v1.SecretName{Name: "mine"} })
 	c := f.Create("shop", own)
 	c.AwaitReady()
-	if got, want := readable(t, f), []string{"mine"}; !slices.Equal(got, want) {
+	if got, want := readable(t, f), []string{"mine", "shop-app"}; !slices.Equal(got, want) {
 		t.Errorf("agents may read %v, want %v", got, want)
 	}
 	if config, err := c.Told(t.Context()); err != nil || config.Owner.Secret != "mine" {
