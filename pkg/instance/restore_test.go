@@ -321,6 +321,7 @@ func TestRestoreBeginsAnewAndNeedsNoMoreThanItIsGiven(t *testing.T) {
 	w = first.restores(instanceapi.Restore{Store: store})
 	w.withWAL = true
 	w.apply(func() { w.config.Bootstrap.Owner = "newcomer" })
+	w.setPassword("another")
 	restored := w.start("shop-1", "127.0.0.1")
 	restored.waitFor("restores", func(s instanceapi.State) bool { return s.Restored > 0 })
 	restored.stop()

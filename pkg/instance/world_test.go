@@ -119,7 +119,7 @@ func (w *world) apply(change func()) {
 
 // setPassword changes the login of the application database's owner.
 func (w *world) setPassword(password string) {
-	w.kube.setSecret("shop-app", true, map[string]string{"username": "app", "password": password})
+	w.kube.setSecret("shop-app", true, map[string]string{"username": w.config.Bootstrap.Owner, "password": password})
 }
 
 // options are those of a new pod of the instance, which serves at address.

@@ -48,7 +48,7 @@ func startMountedClient(f *framework.Framework, name, secret string) {
 			Containers: []corev1.Container{{
 				Name: "client", Image: "docker.io/library/postgres:17", Command: []string{"sh", "-c", script},
 				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
-				VolumeMounts: []corev1.VolumeMount{{Name: "login", MountPath: "/login", ReadOnly: true}},
+				VolumeMounts:    []corev1.VolumeMount{{Name: "login", MountPath: "/login", ReadOnly: true}},
 			}},
 			Volumes: []corev1.Volume{{Name: "login", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}}},
 		},
