@@ -41,8 +41,7 @@ func ensureSecrets(o Observation, p *Plan) {
 	if !written && len(use.Leaves) > 0 {
 		return
 	}
-	ensureLogin(o, p, a.Trusted)
-	ensureRoleSecrets(o, p, a.Trusted)
+	ensureLogins(o, p, a.Trusted)
 	for _, name := range p.Members {
 		ensureCertificates(o, p, a, name)
 	}
@@ -62,8 +61,7 @@ func useOf(o Observation, p *Plan) pki.Use {
 
 // wereGiven says whether the instances and the clients were given what a says.
 func wereGiven(o Observation, p *Plan, a pki.Authorities) bool {
-	app := o.Secrets[specs.AppSecret(o.Cluster.Name)]
-	if app == nil || !bytes.Equal(app.Data[specs.CAKey], a.Trusted) || !roleClientsWereGiven(o, a.Trusted) {
+	if o.Secrets[specs.AppSecret(o.Cluster.Name)] == nil || !clientsWereGiven(o, a.Trusted) {
 		return false
 	}
 	return !slices.ContainsFunc(p.Members, func(name string) bool {
@@ -169,15 +167,6 @@ func news(step pki.Step) (reason, note string) {
 		return v1.ReasonAuthorityRetired, "the old certificate authority is no longer trusted; every instance uses a certificate of the new one"
 	}
 	return "", ""
-}
-
-func ensureLogin(o Observation, p *Plan, trusted []byte) {
-	c := o.Cluster
-	if app := o.Secrets[specs.AppSecret(c.Name)]; app == nil {
-		p.create(specs.NewAppSecret(c, specs.NewPassword(), trusted), "", "")
-	} else if repaired := specs.RepairAppSecret(app, c, trusted); repaired != nil {
-		p.update(repaired)
-	}
 }
 
 func areCertificatesDue(o Observation, a pki.Authorities, instance string, live *corev1.Secret) bool {

@@ -77,6 +77,9 @@ type world struct {
 	// late are instances to which the kubelet brings nothing new.
 	late map[string]bool
 
+	// passwords are those that the primary's server has, by role.
+	passwords map[string]string
+
 	// restarts are the instances whose server was restarted as asked, in order, and
 	// outgrown counts standbys that had less than their primary.
 	restarts []string
@@ -155,7 +158,7 @@ func newWorld(instances int32) *world {
 		mounted: map[types.UID]*corev1.Secret{}, verified: &sync.Map{},
 		cut:  map[string]bool{},
 		late: map[string]bool{},
-		lost: map[types.UID]string{}, unlisted: sightings{},
+		lost: map[types.UID]string{}, unlisted: sightings{}, passwords: map[string]string{},
 	}
 	for _, kind := range allKinds {
 		w.objects[kind] = map[string]object{}
@@ -193,7 +196,7 @@ func (w *world) clone() *world {
 		}
 	}
 	c.data, c.servers, c.states, c.mounted = copies(w.data), copies(w.servers), maps.Clone(w.states), maps.Clone(w.mounted)
-	c.cut, c.late, c.lost = maps.Clone(w.cut), maps.Clone(w.late), maps.Clone(w.lost)
+	c.cut, c.late, c.lost, c.passwords = maps.Clone(w.cut), maps.Clone(w.late), maps.Clone(w.lost), maps.Clone(w.passwords)
 	c.unlisted = maps.Clone(w.unlisted)
 	c.cached = nil
 	c.catchUp(allKinds...)
@@ -629,6 +632,7 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 		w.serveInSlice(pod)
 		s.Role, s.Ready, s.WrittenLSN = instanceapi.RolePrimary, true, endOfWAL
 		s.Declared = apply(config.Declared)
+		w.setPasswords(config, s.Declared)
 		s.Standbys = w.countMembers(pod.Name, config.Members)
 		return s
 	}
@@ -659,6 +663,27 @@ func apply(d instanceapi.Declared) *instanceapi.DeclaredState {
 		s.Databases = append(s.Databases, entry(database.Name))
 	}
 	return s
+}
+
+// setPasswords gives the server the passwords of the operator's Secrets, the next ones
+// where there are any, and tells of these.
+func (w *world) setPasswords(config instanceapi.Config, s *instanceapi.DeclaredState) {
+	for _, r := range config.WithOwner().Roles {
+		e := &instanceapi.DeclaredEntry{Name: r.Name}
+		if r.PasswordOnly {
+			s.Owner = e
+		} else {
+			e = &s.Roles[slices.IndexFunc(s.Roles, func(e instanceapi.DeclaredEntry) bool { return e.Name == r.Name })]
+		}
+		secret, found := w.objects["Secret"][r.Secret].(*corev1.Secret)
+		if !r.OwnSecret || !found || e.Problem != "" {
+			continue
+		}
+		w.passwords[r.Name] = string(secret.Data[instanceapi.PasswordKey])
+		if next := specs.NextPassword(secret); next != "" {
+			w.passwords[r.Name], e.Next = next, instanceapi.PasswordMark(next)
+		}
+	}
 }
 
 const endOfWAL = "0/5000000"

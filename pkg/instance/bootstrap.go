@@ -26,11 +26,10 @@ func (a *Agent) initdb(ctx context.Context, config instanceapi.Config) error {
 }
 
 func (a *Agent) makeDatabase(ctx context.Context, config instanceapi.Config) error {
-	app, err := readLogin(a.options.SecretsDir, "app")
+	app, err := a.readOwner(ctx, config)
 	if err != nil {
 		return err
 	}
-	app.User = config.Bootstrap.Owner
 	if err := killHolders(ctx, a.lock); err != nil {
 		return err
 	}

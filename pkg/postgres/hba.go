@@ -21,7 +21,9 @@ hostssl postgres ` + ReplicationRole + ` all cert
 # Lines of spec.postgres.hba.
 `
 
-const hbaTail = `# The closing default: every role, over TLS, with its password.
+const hbaTail = `# The superuser comes from outside by the lines before alone.
+host all ` + Superuser + ` all reject
+# The closing default: every other role, over TLS, with its password.
 hostssl all all all scram-sha-256
 `
 

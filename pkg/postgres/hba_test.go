@@ -16,6 +16,7 @@ func TestCheckHBA(t *testing.T) {
 		{"an option", "hostssl all all all cert clientcert=verify-full", ""},
 		{"a mask of its own", "host all all 10.0.0.0 255.0.0.0 md5", ""},
 		{"unknown kind", "hosts all all all md5", `begins with "hosts"`},
+		{"E-08: an unknown method and a mask that is none", "host all all 10.0.0.0/33 md5x", `"md5x" is not an authentication method`},
 		{"unknown method", "host all all all scram", `"scram" is not an authentication method`},
 		{"too short", "host all all md5", "has 4 fields"},
 		{"joins the next line", `host all all all md5 \`, "backslash"},

@@ -82,6 +82,7 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 		Bootstrap:    bootstrapOf(c, config),
 		HA:           haOf(c),
 		Declared:     DeclaredOf(c),
+		Owner:        instanceapi.OwnerLogin{Secret: OwnerSecret(c)},
 		Stop:         config.Stop,
 		Switchover:   config.Switchover,
 		Reclone:      config.Reclone,

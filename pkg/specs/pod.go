@@ -36,8 +36,6 @@ const (
 	binaryMount     = "/pgop/bin"
 	binaryPath      = "/pgop/bin/postgres-operator"
 	tlsMount        = "/pgop/tls"
-	secretsMount    = "/pgop/secrets"
-	appMount        = "/pgop/secrets/app"
 	backupsMount    = "/pgop/backups"
 	restoreMount    = "/pgop/restore"
 	tokenMount      = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -220,7 +218,6 @@ func postgresContainer(c *v1.PostgresCluster) corev1.Container {
 			"--major", fmt.Sprint(c.Spec.Postgres.Version),
 			"--mount", dataMount,
 			"--run-dir", socketDirectory,
-			"--secrets-dir", secretsMount,
 			"--tls-dir", tlsMount,
 			"--api-listen", fmt.Sprintf(":%d", AgentPort),
 			"--probe-listen", fmt.Sprintf(":%d", ProbePort),
@@ -252,7 +249,6 @@ func postgresContainer(c *v1.PostgresCluster) corev1.Container {
 			{Name: "data", MountPath: dataMount},
 			{Name: "agent", MountPath: binaryMount, ReadOnly: true},
 			{Name: "tls", MountPath: tlsMount, ReadOnly: true},
-			{Name: "app-login", MountPath: appMount, ReadOnly: true},
 			{Name: "token", MountPath: tokenMount, ReadOnly: true},
 			{Name: "run", MountPath: socketDirectory},
 			{Name: "tmp", MountPath: "/tmp"},
@@ -331,7 +327,6 @@ func podVolumes(c *v1.PostgresCluster, instance string) []corev1.Volume {
 		emptyDir("tmp", corev1.StorageMediumDefault),
 		memoryDir("shm", c, func(limit int64) int64 { return limit / 2 }),
 		secretVolume("tls", TLSSecret(instance), instanceapi.CredentialFiles...),
-		secretVolume("app-login", AppSecret(c.Name), "username", "password"),
 		tokenVolume("token"),
 	}
 }

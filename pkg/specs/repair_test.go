@@ -217,16 +217,16 @@ spec.postgres.hba: hba line 2, "host all": has 2 fields; write TYPE DATABASE USE
 // by that form's rules.
 func TestAppSecretFollowsItsPassword(t *testing.T) {
 	c, ca := shop(), []byte("CA")
-	made := NewAppSecret(c, NewPassword(), ca)
-	if RepairAppSecret(fromAPIServer(t, made), c, ca) != nil {
+	made := NewLoginSecret(c, Logins(c)[0], NewPassword(), ca)
+	if RepairLoginSecret(fromAPIServer(t, made), c, Logins(c)[0], ca) != nil {
 		t.Error("repaired, and nobody had changed it")
 	}
 	for _, password := range []string{"a:b@c/d#e%f g-é", strings.Repeat("x", 120), `back\slash'"`} {
 		edited := fromAPIServer(t, made)
 		edited.Data["password"] = []byte(password)
 		edited.Data["mine"] = []byte("kept")
-		repaired := RepairAppSecret(edited, c, ca)
-		want := fromAPIServer(t, NewAppSecret(c, password, ca))
+		repaired := RepairLoginSecret(edited, c, Logins(c)[0], ca)
+		want := fromAPIServer(t, NewLoginSecret(c, Logins(c)[0], password, ca))
 		want.Data["mine"] = []byte("kept")
 		if diff := cmp.Diff(want, repaired); diff != "" {
 			t.Error(diff)
@@ -250,7 +250,7 @@ func TestAppSecretFollowsItsPassword(t *testing.T) {
 
 func TestAppSecretIsPutRight(t *testing.T) {
 	c, ca := shop(), []byte("CA")
-	made := NewAppSecret(c, "secret", ca)
+	made := NewLoginSecret(c, Logins(c)[0], "secret", ca)
 	for why, edit := range map[string]func(*corev1.Secret){
 		"another user name": func(s *corev1.Secret) { s.Data["username"] = []byte("postgres") },
 		"no host":           func(s *corev1.Secret) { delete(s.Data, "host") },
@@ -259,17 +259,17 @@ func TestAppSecretIsPutRight(t *testing.T) {
 	} {
 		edited := fromAPIServer(t, made)
 		edit(edited)
-		if diff := cmp.Diff(fromAPIServer(t, made), RepairAppSecret(edited, c, ca)); diff != "" {
+		if diff := cmp.Diff(fromAPIServer(t, made), RepairLoginSecret(edited, c, Logins(c)[0], ca)); diff != "" {
 			t.Errorf("%s:\n%s", why, diff)
 		}
 	}
 	empty := fromAPIServer(t, made)
 	empty.Data = nil
-	repaired := RepairAppSecret(empty, c, ca)
+	repaired := RepairLoginSecret(empty, c, Logins(c)[0], ca)
 	if got := string(repaired.Data["password"]); got == "" || got == "secret" {
 		t.Errorf("an emptied Secret gets the password %q", got)
 	}
-	if diff := cmp.Diff(fromAPIServer(t, NewAppSecret(c, string(repaired.Data["password"]), ca)), repaired); diff != "" {
+	if diff := cmp.Diff(fromAPIServer(t, NewLoginSecret(c, Logins(c)[0], string(repaired.Data["password"]), ca)), repaired); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/utils/ptr"
 
@@ -53,9 +52,21 @@ func IsRoleSecret(cluster, name string) bool {
 
 func roleSecretPrefix(cluster string) string { return cluster + "-role-" }
 
-// HasOwnSecret says whether the operator makes the password of a role.
+// HasOwnSecret says whether the operator makes the password of a role, in a Secret of
+// RoleSecret.
 func HasOwnSecret(c *v1.PostgresCluster, r v1.RoleSpec) bool {
 	return r.Login && r.PasswordSecret == nil && !r.DisablePassword && !isAbsent(r.Ensure) && r.Name != appOwner(c)
+}
+
+// OwnerSecret is the Secret of the user's own with the password of the application
+// database's owner, as the role's entry names it; empty: it is that of AppSecret.
+func OwnerSecret(c *v1.PostgresCluster) string {
+	for _, r := range c.Spec.Roles {
+		if r.Name == appOwner(c) && r.PasswordSecret != nil {
+			return r.PasswordSecret.Name
+		}
+	}
+	return ""
 }
 
 // SecretOfRole is the Secret with the password of a role, empty if there is none.
@@ -63,34 +74,14 @@ func SecretOfRole(c *v1.PostgresCluster, r v1.RoleSpec) string {
 	switch {
 	case isAbsent(r.Ensure):
 		return ""
-	case r.Name == appOwner(c):
-		return AppSecret(c.Name)
 	case r.PasswordSecret != nil:
 		return r.PasswordSecret.Name
+	case r.Name == appOwner(c):
+		return AppSecret(c.Name)
 	case HasOwnSecret(c, r):
 		return RoleSecret(c.Name, r.Name)
 	}
 	return ""
-}
-
-// NewRoleSecret is the login of a role, with the keys of NewAppSecret. It leads to
-// the first database of the spec that the role owns, or else to the application's.
-func NewRoleSecret(c *v1.PostgresCluster, r v1.RoleSpec, password string, ca []byte) *corev1.Secret {
-	return &corev1.Secret{
-		ObjectMeta: objectMeta(c, RoleSecret(c.Name, r.Name)),
-		Type:       corev1.SecretTypeOpaque,
-		Data:       login(c, r.Name, databaseOf(c, r.Name), password, ca),
-	}
-}
-
-// RepairRoleSecret does for a role's Secret what RepairAppSecret does for the
-// application's.
-func RepairRoleSecret(live *corev1.Secret, c *v1.PostgresCluster, r v1.RoleSpec, ca []byte) *corev1.Secret {
-	password := string(live.Data[instanceapi.PasswordKey])
-	if password == "" {
-		password = NewPassword()
-	}
-	return RepairSecret(live, NewRoleSecret(c, r, password, ca))
 }
 
 func databaseOf(c *v1.PostgresCluster, role string) string {
@@ -140,7 +131,7 @@ func declaredRole(c *v1.PostgresCluster, r v1.RoleSpec) instanceapi.DeclaredRole
 	if r.ValidUntil != nil {
 		declared.ValidUntil = r.ValidUntil.UTC()
 	}
-	if r.Name != appOwner(c) { // else the password is looked after already
+	if r.Name != appOwner(c) { // else Config.Owner says it
 		declared.Secret, declared.OwnSecret = SecretOfRole(c, r), HasOwnSecret(c, r)
 	}
 	return declared
@@ -211,8 +202,8 @@ func checkRole(c *v1.PostgresCluster, r v1.RoleSpec) error {
 		return fmt.Errorf("%s.ensure: the role owns the application's database and logs in with the Secret %s; remove the entry", field, secret)
 	case !r.Login:
 		return fmt.Errorf("%s.login: the owner of the application's database logs in with the Secret %s; set login: true", field, secret)
-	case r.PasswordSecret != nil:
-		return fmt.Errorf("%s.passwordSecret: the password of the owner of the application's database is that of the Secret %s; edit it there, or declare another role", field, secret)
+	case r.PasswordSecret != nil && r.PasswordSecret.Name == secret:
+		return fmt.Errorf("%s.passwordSecret: the Secret %s is the operator's, which tells there how the database is reached; choose another name, or remove the field and edit the password there", field, secret)
 	case r.DisablePassword:
 		return fmt.Errorf("%s.disablePassword: the owner of the application's database logs in with the Secret %s; remove it", field, secret)
 	}
@@ -252,16 +243,15 @@ func checkIdentifiers(d v1.DatabaseSpec) error {
 	return errors.Join(errs...)
 }
 
-// passwordRules let the agents read the Secrets of roles, by name.
+// passwordRules let the agents read the Secrets of roles, and of the application
+// database's owner, by name.
 func passwordRules(c *v1.PostgresCluster) []rbacv1.PolicyRule {
-	var names []string
+	// The operator's is read until the agents are told of another.
+	names := []string{AppSecret(c.Name), cmp.Or(OwnerSecret(c), AppSecret(c.Name))}
 	for _, r := range DeclaredOf(c).Roles {
 		if r.Secret != "" {
 			names = append(names, r.Secret)
 		}
-	}
-	if len(names) == 0 {
-		return nil
 	}
 	slices.Sort(names)
 	return []rbacv1.PolicyRule{{

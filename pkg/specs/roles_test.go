@@ -44,18 +44,18 @@ func TestA10SecretNamesOfRoles(t *testing.T) {
 // whoever edits the password of a role's Secret gets it in every form.
 func TestA21RoleSecretFollowsItsPassword(t *testing.T) {
 	c, ca := shop(full), []byte("CA CERTIFICATE")
-	role := c.Spec.Roles[0]
-	live := fromAPIServer(t, NewRoleSecret(c, role, "first", ca))
-	if RepairRoleSecret(live, c, role, ca) != nil {
+	role := Logins(c)[1]
+	live := fromAPIServer(t, NewLoginSecret(c, role, "first", ca))
+	if RepairLoginSecret(live, c, role, ca) != nil {
 		t.Error("one that is right is repaired")
 	}
 	live.Data["password"] = []byte("a:b@c/d#e%f g-é")
-	repaired := RepairRoleSecret(live, c, role, ca)
+	repaired := RepairLoginSecret(live, c, role, ca)
 	if got, want := string(repaired.Data["uri"]), "postgresql://Report%20User:a%3Ab%40c%2Fd%23e%25f%20g-%C3%A9@shop-rw.db.svc:5432/reports?sslmode=require"; got != want {
 		t.Errorf("uri is %s, want %s", got, want)
 	}
 	live.Data["password"] = nil
-	if got := RepairRoleSecret(live, c, role, ca).Data["password"]; len(got) < 20 {
+	if got := RepairLoginSecret(live, c, role, ca).Data["password"]; len(got) < 20 {
 		t.Errorf("an empty password becomes %q", got)
 	}
 }
@@ -80,7 +80,8 @@ func TestDeclaredThatIsRefused(t *testing.T) {
 		{"the owner may have more", role(func(r *v1.RoleSpec) { r.CreateDB = true }), ""},
 		{"the owner logs in", role(func(r *v1.RoleSpec) { r.Login = false }), "spec.roles[app].login: the owner of the application's database logs in with the Secret shop-app; set login: true"},
 		{"the owner stays", role(func(r *v1.RoleSpec) { r.Ensure = v1.EnsureAbsent }), "spec.roles[app].ensure: the role owns the application's database"},
-		{"the owner's password is elsewhere", role(func(r *v1.RoleSpec) { r.PasswordSecret = &v1.SecretName{Name: "x"} }), "spec.roles[app].passwordSecret: "},
+		{"E-04: the owner's password is in a Secret of the user's own", role(func(r *v1.RoleSpec) { r.PasswordSecret = &v1.SecretName{Name: "x"} }), ""},
+		{"a Secret of the user's own is not the operator's", role(func(r *v1.RoleSpec) { r.PasswordSecret = &v1.SecretName{Name: "shop-app"} }), "spec.roles[app].passwordSecret: the Secret shop-app is the operator's"},
 		{"the owner has a password", role(func(r *v1.RoleSpec) { r.DisablePassword = true }), "spec.roles[app].disablePassword: "},
 		{"the application's database", database(v1.DatabaseSpec{Name: "app", Extensions: []v1.ExtensionSpec{{Name: "pg_trgm"}}}), ""},
 		{"the application's database stays", database(v1.DatabaseSpec{Name: "app", Ensure: v1.EnsureAbsent}), "spec.databases[app].ensure: it is the application's database"},
@@ -117,7 +118,7 @@ func TestDeclaredInARestoredCluster(t *testing.T) {
 	if d.Roles[0].Secret != "" || d.Roles[1].Secret != "shop-role-app" || d.Databases[0].Owner != "shop" {
 		t.Errorf("the agents are told %+v", d)
 	}
-	if got := string(NewRoleSecret(c, c.Spec.Roles[1], "x", nil).Data["dbname"]); got != "app" {
+	if got := string(NewLoginSecret(c, Logins(c)[1], "x", nil).Data["dbname"]); got != "app" {
 		t.Errorf("the login of app leads to %s", got)
 	}
 	for want, with := range map[string]func(*v1.PostgresCluster){
@@ -143,7 +144,7 @@ func TestAgentsReadSecretsOfRolesAndOfBackups(t *testing.T) {
 			got = append(got, strings.Join(rule.Verbs, " ")+": "+strings.Join(rule.ResourceNames, " "))
 		}
 	}
-	want := []string{"get list watch: own-login shop-role-report-user-ae89cfa0", "get: s3-ca s3-login"}
+	want := []string{"get list watch: own-login shop-app shop-role-report-user-ae89cfa0", "get: s3-ca s3-login"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

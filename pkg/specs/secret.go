@@ -28,18 +28,8 @@ const (
 // bits of chance.
 func NewPassword() string { return rand.Text() }
 
-// NewAppSecret is the login of the application's owner, in the forms that
-// programs read. Its keys are those of the Service Binding specification.
-func NewAppSecret(c *v1.PostgresCluster, password string, ca []byte) *corev1.Secret {
-	database, owner := c.Spec.Bootstrap.Application()
-	return &corev1.Secret{
-		ObjectMeta: objectMeta(c, AppSecret(c.Name)),
-		Type:       corev1.SecretTypeOpaque,
-		Data:       login(c, owner, database, password, ca),
-	}
-}
-
-// login is a login in every form that programs read.
+// login is a login in every form that programs read. Its keys are those of the Service
+// Binding specification.
 func login(c *v1.PostgresCluster, user, database, password string, ca []byte) map[string][]byte {
 	info := postgres.ConnInfo{
 		Host:     fmt.Sprintf("%s.%s.svc", RWService(c.Name), c.Namespace),
@@ -62,18 +52,6 @@ func login(c *v1.PostgresCluster, user, database, password string, ca []byte) ma
 		"pgpass":   []byte(info.PgPass()),
 		CAKey:      ca,
 	}
-}
-
-// RepairAppSecret returns live with everything in it derived anew from the
-// user name and password that it holds, or nil if it is so. Whoever edits the
-// password in the Secret gets it into the server and into the other forms. An
-// empty password is made anew.
-func RepairAppSecret(live *corev1.Secret, c *v1.PostgresCluster, ca []byte) *corev1.Secret {
-	password := string(live.Data["password"])
-	if password == "" {
-		password = NewPassword()
-	}
-	return RepairSecret(live, NewAppSecret(c, password, ca))
 }
 
 // NewCASecret holds the certificate authority that the cluster shall have.

@@ -86,6 +86,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.RoleSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RoleStatus"):
 		return &postgresv1.RoleStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RotationSpec"):
+		return &postgresv1.RotationSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("S3Store"):
 		return &postgresv1.S3StoreApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ScheduleStatus"):

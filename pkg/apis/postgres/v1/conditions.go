@@ -50,6 +50,14 @@ const (
 	ForcePromoteAnnotation = "pgop.dev/force-promote"
 )
 
+// RotateAnnotation on a PostgresCluster asks for new passwords of logins whose Secrets
+// the operator makes. Its value is the name of a role, or all. The operator takes it
+// away when that is done or refused, and an event says which.
+const RotateAnnotation = "pgop.dev/rotate"
+
+// RotateAll is the value of RotateAnnotation that means all of them.
+const RotateAll = "all"
+
 // Types of conditions. Each is always present: False is set, not left out.
 const (
 	// ConditionReady is True when every instance asked for serves.
@@ -160,6 +168,7 @@ const (
 	ReasonApplyingDeclared     = "ApplyingDeclared"
 	ReasonDeclaredRefused      = "DeclaredRefused"
 	ReasonAgentOutdated        = "AgentOutdated"
+	ReasonPasswordRotated      = "PasswordRotated"
 	ReasonBackupProved         = "BackupProved"
 	ReasonBackupNotProved      = "BackupNotProved"
 	ReasonAuthorityMade        = "AuthorityMade"

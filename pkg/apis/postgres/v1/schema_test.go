@@ -204,6 +204,12 @@ func TestCreation(t *testing.T) {
 		{"a member of itself", "spec.roles", "[{name: a, memberOf: [b, a]}]", "spec.roles[].memberOf: no role is a member of itself"},
 		{"a member of the superuser", "spec.roles", "[{name: a, memberOf: [postgres]}]", "for all privileges set superuser: true"},
 		{"a role with a password of the user's own, and none", "spec.roles", "[{name: a, login: true, disablePassword: true, passwordSecret: {name: b}}]", "spec.roles[].disablePassword: with passwordSecret the role has a password"},
+		{"a role whose password is exchanged", "spec.roles", "[{name: a, login: true, rotation: {cron: '0 3 1 * *', timeZone: Europe/Berlin}}]", ""},
+		{"a password that is exchanged never", "spec.roles", "[{name: a, login: true, rotation: {cron: '@monthly'}}]", "spec.roles[].rotation.cron: five fields"},
+		{"a password that is exchanged at no time", "spec.roles", "[{name: a, login: true, rotation: {}}]", "cron: Required value"},
+		{"a password of the user's own that is exchanged", "spec.roles", "[{name: a, login: true, passwordSecret: {name: b}, rotation: {cron: '0 3 1 * *'}}]", "spec.roles[].rotation: the operator exchanges passwords that it makes"},
+		{"a password of nobody that is exchanged", "spec.roles", "[{name: a, login: true, disablePassword: true, rotation: {cron: '0 3 1 * *'}}]", "spec.roles[].rotation: the operator"},
+		{"a password of no login that is exchanged", "spec.roles", "[{name: a, rotation: {cron: '0 3 1 * *'}}]", "spec.roles[].rotation: the operator"},
 		{"a role with less than no connections", "spec.roles", "[{name: a, connectionLimit: -2}]", "connectionLimit"},
 		{"an end in words", "spec.roles", "[{name: a, validUntil: tomorrow}]", "validUntil"},
 		{"a database", "spec.databases", "[{name: app, owner: app, extensions: [{name: pg_trgm, version: '1.6', schema: s}], schemas: [{name: s, grants: [{role: public, revoked: [CREATE]}]}], grants: [{role: reporting, privileges: [CONNECT]}]}]", ""},
@@ -473,6 +479,9 @@ func everyAcceptedFieldDecodes(t *testing.T, s *apischema.Schema, minimal func(t
 			putAt(o, path, value, s.Structural())
 			if slices.Contains(path, any("loadBalancerSourceRanges")) { // needs another beside it
 				putAt(o, append(slices.Clone(path[:3]), "type"), "LoadBalancer", s.Structural())
+			}
+			if slices.Contains(path, any("rotation")) { // so does this
+				o["spec"].(map[string]any)["roles"].([]any)[0].(map[string]any)["login"] = true
 			}
 			stored, err := s.Create(o)
 			if err != nil {
