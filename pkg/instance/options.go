@@ -37,7 +37,7 @@ type Options struct {
 	RunDir string
 	// SecretsDir holds app/ with username and password.
 	SecretsDir string
-	// TLSDir holds instanceapi.CredentialFiles.
+	// TLSDir holds instanceapi.CredentialFiles, and maybe instanceapi.ServerFiles.
 	TLSDir string
 	// APIListen and ProbeListen are addresses as net.Listen takes them.
 	APIListen, ProbeListen string
