@@ -15,7 +15,7 @@ import (
 )
 
 // ensureSecrets keeps the authorities, the application's login and the
-// certificates. What authorities there are is written down before anybody is
+// certificates, and what servers show of people's own. What authorities there are is written down before anybody is
 // told of it, so that a pass that is cut short forgets none that somebody
 // trusts; while there is nobody yet, everything is made at once.
 func ensureSecrets(o Observation, p *Plan) {
@@ -26,6 +26,10 @@ func ensureSecrets(o Observation, p *Plan) {
 	if err != nil {
 		p.wait("make the certificate authority: %v", err)
 		return
+	}
+	p.Serving = chooseServing(o, p, a.Trusted)
+	if p.Serving.Waits != "" {
+		p.RecheckAfter = min(p.RecheckAfter, servingRecheck)
 	}
 	next, step, written := a, pki.NoStep, areWritten(o, a)
 	if written {
@@ -41,8 +45,8 @@ func ensureSecrets(o Observation, p *Plan) {
 	if !written && len(use.Leaves) > 0 {
 		return
 	}
-	ensureLogin(o, p, a.Trusted)
-	ensureRoleSecrets(o, p, a.Trusted)
+	ensureLogin(o, p, p.Serving.clients(a.Trusted))
+	ensureRoleSecrets(o, p, p.Serving.clients(a.Trusted))
 	for _, name := range p.Members {
 		ensureCertificates(o, p, a, name)
 	}
@@ -62,8 +66,8 @@ func useOf(o Observation, p *Plan) pki.Use {
 
 // wereGiven says whether the instances and the clients were given what a says.
 func wereGiven(o Observation, p *Plan, a pki.Authorities) bool {
-	app := o.Secrets[specs.AppSecret(o.Cluster.Name)]
-	if app == nil || !bytes.Equal(app.Data[specs.CAKey], a.Trusted) || !roleClientsWereGiven(o, a.Trusted) {
+	app, clients := o.Secrets[specs.AppSecret(o.Cluster.Name)], p.Serving.clients(a.Trusted)
+	if app == nil || !bytes.Equal(app.Data[specs.CAKey], clients) || !roleClientsWereGiven(o, clients) {
 		return false
 	}
 	return !slices.ContainsFunc(p.Members, func(name string) bool {
@@ -80,8 +84,13 @@ func wereGiven(o Observation, p *Plan, a pki.Authorities) bool {
 func doUse(o Observation, p *Plan) bool {
 	return !slices.ContainsFunc(p.Members, func(name string) bool {
 		i, secret := find(o, name), o.Secrets[specs.TLSSecret(name)]
-		return hasRead(i) && (secret == nil || i.State == nil || i.State.Credentials != instanceapi.CredentialsHash(secret.Data))
+		return hasRead(i) && (secret == nil || !usesCredentials(i, secret))
 	})
+}
+
+// usesCredentials says whether the instance says that it uses what the Secret has.
+func usesCredentials(i Instance, secret *corev1.Secret) bool {
+	return i.State != nil && i.State.Credentials == instanceapi.CredentialsHash(secret.Data)
 }
 
 // hasRead says whether the instance may have read its certificates.
@@ -175,7 +184,7 @@ func ensureLogin(o Observation, p *Plan, trusted []byte) {
 	c := o.Cluster
 	if app := o.Secrets[specs.AppSecret(c.Name)]; app == nil {
 		p.create(specs.NewAppSecret(c, specs.NewPassword(), trusted), "", "")
-	} else if repaired := specs.RepairAppSecret(app, c, trusted); repaired != nil {
+	} else if repaired := specs.RepairAppSecret(app, c, trusted, o.Now); repaired != nil {
 		p.update(repaired)
 	}
 }
@@ -203,10 +212,10 @@ func ensureCertificates(o Observation, p *Plan, a pki.Authorities, instance stri
 			return
 		}
 	}
-	want := specs.NewTLSSecret(o.Cluster, instance, a.Trusted, server, replication)
+	want := specs.NewTLSSecret(o.Cluster, instance, a.Trusted, server, replication, p.Serving.ServerTLS)
 	if live == nil {
 		p.create(want, "", "")
-	} else if repaired := specs.RepairSecret(live, want); repaired != nil {
+	} else if repaired := specs.RepairTLSSecret(live, want); repaired != nil {
 		p.update(repaired)
 	}
 }

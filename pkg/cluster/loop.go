@@ -68,13 +68,15 @@ type Loop struct {
 	agents  *agents
 	log     *logrus.Entry
 	// lease is what was last seen of the cluster's Lease, switchover of what the
-	// primary is asked for, stop of a cluster that stops, rotation of the authorities,
-	// backup of what an agent says of the one that it was asked for, homeless the
+	// primary is asked for, stop of a cluster that stops, rotation of the authorities, trust of
+	// those that clients know, backup of what an agent says of the one that it was asked for, homeless the
 	// claims for whose pods no node is found, and ends the containers of whose end
 	// people were told.
-	lease, switchover, stop, rotation, backup sighting
-	homeless                                  sightings
-	ends                                      containerEnds
+	lease, switchover, stop, rotation, trust, backup sighting
+	homeless                                         sightings
+	ends                                             containerEnds
+	// theirs is what was last read of the Secrets of spec.tls.
+	theirs theirSecretsMemory
 	// catalog is the last that was read of the store; nil: none.
 	catalog *instanceapi.Catalog
 	// boundTo are the nodes on which alone a claim's volume can be used, by the
@@ -198,6 +200,7 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	l.catalog = readCatalog(ctx, l.agents, l.Listers.Backups, l.catalog, &o)
+	l.lookAtTheirSecrets(ctx, &o)
 	l.lookAtTheClock(&o)
 	l.lookForLostNodes(ctx, &o)
 	l.tellOfEnds(o)
@@ -310,6 +313,7 @@ func (l *Loop) report(ctx context.Context, c *v1.PostgresCluster, o Observation,
 	}
 	l.announce(c, c.Status.Conditions, status.Conditions)
 	l.announceEntries(c, c.Status, status)
+	l.announceCertificates(c, c.Status, status)
 	return nil
 }
 
@@ -361,6 +365,9 @@ func isNews(was *metav1.Condition, now metav1.Condition) bool {
 	switch {
 	case now.Type == v1.ConditionProgressing:
 		return false // it only sums others up
+	case now.Type == v1.ConditionCertificatesValid:
+		// Each certificate that ends has an event of its own, and the way of one takes minutes.
+		return turnsOn(v1.ReasonServerCertificateRefused, was, now) || now.Reason == v1.ReasonServerCertificateShown && (was == nil || was.Reason != now.Reason)
 	case now.Type == v1.ConditionDatabasesReady:
 		return turnsOn(v1.ReasonAgentOutdated, was, now) // else each entry tells for itself
 	case now.Type == v1.ConditionReplicating:

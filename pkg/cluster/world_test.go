@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -84,6 +85,11 @@ type world struct {
 	// bucket is the store of backups, and catalogRead what the operator has read of it.
 	bucket      backupStore
 	catalogRead *instanceapi.Catalog
+
+	// theirs are people's own Secrets, by name, and theirsUnknown why nobody can read
+	// them.
+	theirs        map[string]*corev1.Secret
+	theirsUnknown error
 
 	// others are objects of other clusters, which nobody here changes.
 	others []object
@@ -181,6 +187,7 @@ func (w *world) clone() *world {
 		}
 	}
 	c.data, c.servers, c.states, c.mounted = copies(w.data), copies(w.servers), maps.Clone(w.states), maps.Clone(w.mounted)
+	c.theirs = maps.Clone(w.theirs)
 	c.cut, c.late, c.lost = maps.Clone(w.cut), maps.Clone(w.late), maps.Clone(w.lost)
 	c.cached = nil
 	c.catchUp(allKinds...)
@@ -258,12 +265,25 @@ func (w *world) fetch(_ context.Context, own *corev1.Secret, pod *corev1.Pod, ho
 	return state, w.shakeHands(own, w.mounted[pod.UID], host)
 }
 
+// readTheirs is how the operator reads people's own Secrets.
+func (w *world) readTheirs(_ context.Context, name string) (*corev1.Secret, error) {
+	switch found := w.theirs[name]; {
+	case w.theirsUnknown != nil:
+		return nil, w.theirsUnknown
+	case found == nil:
+		return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
+	default:
+		return found, nil
+	}
+}
+
 func (w *world) observe() Observation {
 	o, err := observe(context.Background(), w.listers(), w, w.cluster, testImage, w.now)
 	if err != nil {
 		panic(err)
 	}
 	w.readCatalog(&o)
+	o.Theirs = readTheirSecrets(context.Background(), w.readTheirs, o.Cluster.Spec.TLS)
 	new(Loop).lookAtTheClock(&o) // as an operator that has just begun
 	o.BackupWaited = w.silent
 	o.Nodes, o.LeaseUnchanged, o.Ended = w.nodes, w.unchanged, w.ended
