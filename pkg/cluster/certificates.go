@@ -47,6 +47,7 @@ func ensureSecrets(o Observation, p *Plan) {
 	}
 	ensureLogin(o, p, p.Serving.clients(a.Trusted))
 	ensureRoleSecrets(o, p, p.Serving.clients(a.Trusted))
+	ensureClientCertificates(o, p, a, p.Serving.clients(a.Trusted))
 	for _, name := range p.Members {
 		ensureCertificates(o, p, a, name)
 	}
@@ -67,7 +68,7 @@ func useOf(o Observation, p *Plan) pki.Use {
 // wereGiven says whether the instances and the clients were given what a says.
 func wereGiven(o Observation, p *Plan, a pki.Authorities) bool {
 	app, clients := o.Secrets[specs.AppSecret(o.Cluster.Name)], p.Serving.clients(a.Trusted)
-	if app == nil || !bytes.Equal(app.Data[specs.CAKey], clients) || !roleClientsWereGiven(o, clients) {
+	if app == nil || !bytes.Equal(app.Data[specs.CAKey], clients) || !roleClientsWereGiven(o, clients) || !certifiedWereGiven(o, a, clients) {
 		return false
 	}
 	return !slices.ContainsFunc(p.Members, func(name string) bool {

@@ -28,16 +28,22 @@ func certificateStatuses(o Observation, p Plan, failures []Failure) []v1.Certifi
 	}
 	if ca := o.Secrets[specs.CASecret(o.Cluster.Name)]; ca != nil {
 		cert := ca.Data[specs.CertKey]
-		add(ca.Name, pki.FirstEnd(cert), notRenewed(p, failures, ca, pki.IsAuthorityEnding(cert, o.Now), pki.FirstEnd(cert)))
+		add(ca.Name, pki.FirstEnd(cert), notRenewed(o, p, failures, ca, pki.IsAuthorityEnding(cert, o.Now), pki.FirstEnd(cert)))
 	}
 	if operator := o.Secrets[specs.OperatorSecret(o.Cluster.Name)]; operator != nil {
 		cert := operator.Data[specs.CertKey]
-		add(operator.Name, pki.FirstEnd(cert), notRenewed(p, failures, operator, pki.IsLeafEnding(cert, o.Now), pki.FirstEnd(cert)))
+		add(operator.Name, pki.FirstEnd(cert), notRenewed(o, p, failures, operator, pki.IsLeafEnding(cert, o.Now), pki.FirstEnd(cert)))
 	}
 	for _, name := range p.Members {
 		if secret := o.Secrets[specs.TLSSecret(name)]; secret != nil {
 			ends, message := endOfInstance(o, p, failures, find(o, name), secret)
 			add(secret.Name, ends, message)
+		}
+	}
+	for name, secret := range o.Secrets {
+		if specs.IsClientSecret(o.Cluster.Name, name) {
+			cert := secret.Data[specs.CertKey]
+			add(name, pki.FirstEnd(cert), notRenewed(o, p, failures, secret, pki.IsLeafEnding(cert, o.Now), pki.FirstEnd(cert)))
 		}
 	}
 	if theirs := o.Cluster.Spec.TLS.ServerSecret; theirs != "" {
@@ -49,9 +55,9 @@ func certificateStatuses(o Observation, p Plan, failures []Failure) []v1.Certifi
 	return all
 }
 
-// notRenewed says why a certificate of the operator's that is due is not renewed in
-// this pass; empty if it is, or is not due.
-func notRenewed(p Plan, failures []Failure, secret *corev1.Secret, due bool, ends time.Time) string {
+// notRenewed says why a certificate of the operator's that is due is not renewed;
+// empty if it is not due, or nothing has kept it from being renewed yet.
+func notRenewed(o Observation, p Plan, failures []Failure, secret *corev1.Secret, due bool, ends time.Time) string {
 	if !due {
 		return ""
 	}
@@ -64,6 +70,9 @@ func notRenewed(p Plan, failures []Failure, secret *corev1.Secret, due bool, end
 	}) {
 		return text + "could not be renewed; the condition Progressing says why"
 	}
+	if before := statusOf(o, secret.Name); before != nil {
+		return before.Message // until it is renewed
+	}
 	return ""
 }
 
@@ -73,7 +82,7 @@ func endOfInstance(o Observation, p Plan, failures []Failure, i Instance, secret
 	server, replication := secret.Data[specs.CertKey], secret.Data[specs.ReplicationCertKey]
 	ends = pki.FirstEnd(server, replication)
 	due := pki.IsLeafEnding(server, o.Now) || pki.IsLeafEnding(replication, o.Now)
-	if message := notRenewed(p, failures, secret, due, ends); message != "" || i.Pod == nil || usesCredentials(i, secret) {
+	if message := notRenewed(o, p, failures, secret, due, ends); message != "" || i.Pod == nil || usesCredentials(i, secret) {
 		return ends, message
 	}
 	before := statusOf(o, secret.Name)

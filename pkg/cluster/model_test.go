@@ -418,7 +418,7 @@ func checkStatus(t *rapid.T, c *v1.PostgresCluster) {
 		}
 	}
 	claims := map[string]bool{
-		"every condition is there":    len(s.Conditions) == 10,
+		"every condition is there":    len(s.Conditions) == 11,
 		"each condition has a reason": !slices.ContainsFunc(s.Conditions, func(c metav1.Condition) bool { return c.Reason == "" }),
 		"each False has a message, unless it is good news": !slices.ContainsFunc(s.Conditions, func(c metav1.Condition) bool {
 			return c.Status == metav1.ConditionFalse && c.Message == "" && c.Reason != v1.ReasonSettled

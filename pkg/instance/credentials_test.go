@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lib/pq"
+
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/pki"
 	"github.com/pgop/postgres-operator/pkg/postgres"
@@ -248,6 +250,55 @@ func TestDamagedCertificatesAreNotUsed(t *testing.T) {
 		must(t, os.WriteFile(p.options.tls(name), content, 0o600))
 	}
 	p.deliver(w.ca, w.ca)
+}
+
+// Roles with a certificate log in by it, whatever is in their names, and by nothing
+// else; nobody logs in over a plain connection.
+func TestRolesLogInByTheirCertificates(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const role = `we"ird, +x # é`
+	w.apply(func() { w.certified = []string{role, "all"} })
+	p := w.start("shop-1", "127.0.0.11")
+	p.waitFor("ready", isReady)
+	p.query("CREATE ROLE " + pq.QuoteIdentifier(role) + " LOGIN PASSWORD 'known'")
+	stranger, err := pki.NewAuthority("stranger", time.Now())
+	must(t, err)
+	for _, c := range []struct {
+		why, user, sslmode string
+		signer             pki.Pair
+		name, want         string
+	}{
+		{"the role's own", role, "require", w.ca, role, ""},
+		{"another role's", role, "require", w.ca, "app", "certificate authentication failed"},
+		{"of another authority", role, "require", stranger, role, "unknown ca"},
+		{"its password alone", role, "require", pki.Pair{}, "", "certificate"},
+		{"another role's password, as ever", "app", "require", pki.Pair{}, "", ""},
+		{"another role's certificate, and no password", "app", "require", w.ca, "app", "password authentication failed"},
+		{"a plain connection", "app", "disable", pki.Pair{}, "", "no pg_hba.conf entry"},
+		{"a plain connection of the role", role, "disable", pki.Pair{}, "", "no pg_hba.conf entry"},
+		{"a plain connection of replicas", postgres.ReplicationRole, "disable", pki.Pair{}, "", "no pg_hba.conf entry"},
+		{"a plain connection of the superuser", postgres.Superuser, "disable", pki.Pair{}, "", "no pg_hba.conf entry"},
+	} {
+		info := postgres.ConnInfo{Host: p.options.PodIP, Port: p.options.Port, DBName: "app", User: c.user, Password: "known",
+			Options: map[string]string{"sslmode": c.sslmode, "sslcert": filepath.Join(w.dir, "none"), "sslkey": filepath.Join(w.dir, "none")}}
+		if c.user == "app" && c.name == "" {
+			info.Password = appPassword
+		}
+		if c.name != "" {
+			leaf, err := c.signer.NewLeaf(c.name, nil, time.Now())
+			must(t, err)
+			info.Options["sslcert"], info.Options["sslkey"] = filepath.Join(w.dir, "r.crt"), filepath.Join(w.dir, "r.key")
+			must(t, os.WriteFile(info.Options["sslcert"], leaf.Cert, 0o600))
+			must(t, os.WriteFile(info.Options["sslkey"], leaf.Key, 0o600))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		output, err := exec.CommandContext(ctx, filepath.Join(w.bin, "psql"), "-XAt", "-d", info.KeyValue(), "-c", "SELECT 1").CombinedOutput()
+		cancel()
+		if (err == nil) != (c.want == "") || !strings.Contains(string(output), c.want) {
+			t.Errorf("%s: %v: %s, want %q", c.why, err, output, c.want)
+		}
+	}
 }
 
 // The role of replicas is let in by its certificate alone.

@@ -41,6 +41,8 @@ func CheckServer(shown Pair, trusted []byte, hosts []string, now time.Time) (unt
 		return time.Time{}, fmt.Errorf("tls.crt is not valid before %s", leaf.NotBefore.UTC().Format(time.RFC3339))
 	case !now.Before(leaf.NotAfter):
 		return time.Time{}, fmt.Errorf("tls.crt has expired on %s", leaf.NotAfter.UTC().Format(time.RFC3339))
+	case IsAboutToEnd(shown.Cert, now):
+		return time.Time{}, fmt.Errorf("tls.crt ends in a moment, on %s", leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	if err := checkStrength(leaf); err != nil {
 		return time.Time{}, fmt.Errorf("tls.crt: %w", err)

@@ -110,6 +110,7 @@ func TestWhichCertificatesServersShow(t *testing.T) {
 		{"another's key", Pair{leaf.Cert, below.Key}, root.Cert, time.Time{}, "tls.crt and tls.key: read certificate and key: tls: private key does not match public key"},
 		{"no key", Pair{Cert: leaf.Cert}, root.Cert, time.Time{}, "tls.crt and tls.key: read certificate and key: tls: failed to find any PEM data in key input"},
 		{"expired", edited(func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Minute) }), root.Cert, time.Time{}, "tls.crt has expired on 2026-11-27T11:59:00Z"},
+		{"about to end", edited(func(c *x509.Certificate) { c.NotAfter = now.Add(time.Minute) }), root.Cert, time.Time{}, "tls.crt ends in a moment, on 2026-11-27T12:01:00Z"},
 		{"of the future", edited(func(c *x509.Certificate) { c.NotBefore = now.Add(day) }), root.Cert, time.Time{}, "tls.crt is not valid before 2026-11-28T12:00:00Z"},
 		{"of another authority", leaf, other.Cert, time.Time{}, "no authority vouches for tls.crt: x509: certificate signed by unknown authority"},
 		{"no authority", leaf, nil, time.Time{}, "no authority vouches for tls.crt: x509: certificate signed by unknown authority"},

@@ -5,9 +5,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/pki"
 )
 
 // A-10: derived Secret names are legal, no two roles share one, and what needs no
@@ -60,6 +63,34 @@ func TestA21RoleSecretFollowsItsPassword(t *testing.T) {
 	}
 }
 
+// A role with a certificate has no password, and no Secret that agents read.
+func TestRolesWithACertificate(t *testing.T) {
+	c := shop(func(c *v1.PostgresCluster) {
+		c.Spec.Roles = []v1.RoleSpec{{Name: "Report User", Login: true, ClientCertificate: true}, {Name: "gone", Login: true, ClientCertificate: true, Ensure: v1.EnsureAbsent}}
+		c.Spec.Databases = []v1.DatabaseSpec{{Name: "reports", Owner: "Report User"}}
+	})
+	if role := DeclaredOf(c).Roles[0]; !role.NoPassword || role.Secret != "" || len(passwordRules(c)) > 0 {
+		t.Errorf("declared as %+v, and agents may read %v", role, passwordRules(c))
+	}
+	made, err := NewConfigMap(c, Configuration{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hba := made.Data[instanceapi.HBAKey]; !strings.Contains(hba, `hostssl all "Report User" all cert`) || strings.Contains(hba, "gone") {
+		t.Errorf("pg_hba.conf is\n%s", hba)
+	}
+	secret := NewClientSecret(c, c.Spec.Roles[0], pki.Pair{Cert: []byte("CERT"), Key: []byte("KEY")}, []byte("CA"))
+	want := map[string]string{"type": "postgresql", "provider": "pgop.dev", "host": "shop-rw.db.svc", "port": "5432", "dbname": "reports", "username": "Report User",
+		"ca.crt": "CA", "tls.crt": "CERT", "tls.key": "KEY"}
+	got := map[string]string{}
+	for key, value := range secret.Data {
+		got[key] = string(value)
+	}
+	if diff := cmp.Diff(want, got); diff != "" || !IsClientSecret("shop", secret.Name) || secret.Type != corev1.SecretTypeTLS {
+		t.Errorf("Secret %s of type %s:\n%s", secret.Name, secret.Type, diff)
+	}
+}
+
 func TestDeclaredThatIsRefused(t *testing.T) {
 	role := func(change func(*v1.RoleSpec)) func(*v1.PostgresCluster) {
 		return func(c *v1.PostgresCluster) {
@@ -82,6 +113,10 @@ func TestDeclaredThatIsRefused(t *testing.T) {
 		{"the owner stays", role(func(r *v1.RoleSpec) { r.Ensure = v1.EnsureAbsent }), "spec.roles[app].ensure: the role owns the application's database"},
 		{"the owner's password is elsewhere", role(func(r *v1.RoleSpec) { r.PasswordSecret = &v1.SecretName{Name: "x"} }), "spec.roles[app].passwordSecret: "},
 		{"the owner has a password", role(func(r *v1.RoleSpec) { r.DisablePassword = true }), "spec.roles[app].disablePassword: "},
+		{"the owner has a certificate", role(func(r *v1.RoleSpec) { r.ClientCertificate = true }), "spec.roles[app].clientCertificate: the owner of the application's database logs in with the Secret shop-app; declare another role"},
+		{"the operator's certificate", role(func(r *v1.RoleSpec) { r.Name, r.ClientCertificate = "operator", true }), "spec.roles[operator].clientCertificate: a certificate of that name is the operator's own"},
+		{"a role of the operator's name, with a password", role(func(r *v1.RoleSpec) { r.Name = "operator" }), ""},
+		{"a pattern", role(func(r *v1.RoleSpec) { r.Name, r.ClientCertificate = "/all", true }), "spec.roles[/all].clientCertificate: in pg_hba.conf a name that begins with / is a pattern"},
 		{"the application's database", database(v1.DatabaseSpec{Name: "app", Extensions: []v1.ExtensionSpec{{Name: "pg_trgm"}}}), ""},
 		{"the application's database stays", database(v1.DatabaseSpec{Name: "app", Ensure: v1.EnsureAbsent}), "spec.databases[app].ensure: it is the application's database"},
 		{"a privilege given and taken", database(v1.DatabaseSpec{Name: "d", Grants: []v1.DatabaseGrant{{Role: "r", Privileges: []v1.DatabasePrivilege{"CONNECT"}, Revoked: []v1.DatabasePrivilege{"CONNECT"}}}}),

@@ -4,7 +4,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // TLSSpec is the certificate that clients see of the servers.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.caSecret) || self.caSecret == '' || (has(self.serverSecret) && self.serverSecret != '')",message="spec.tls.caSecret: it vouches for the certificate of serverSecret, which is not set; name that, too, or remove caSecret. To let the operator sign with an authority of your own, put that into the Secret <cluster>-ca"
+// +kubebuilder:validation:XValidation:rule="!has(self.caSecret) || self.caSecret.size() == 0 || (has(self.serverSecret) && self.serverSecret.size() > 0)",message="spec.tls.caSecret: it vouches for the certificate of serverSecret, which is not set; name that, too, or remove caSecret. To let the operator sign with an authority of your own, put that into the Secret <cluster>-ca"
 type TLSSpec struct {
 	// Name of a Secret of your own, in the cluster's namespace, with a certificate and
 	// its key, as cert-manager writes them: tls.crt, with the certificates between it
