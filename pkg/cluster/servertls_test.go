@@ -447,3 +447,34 @@ func TestE09PeoplesCertificatesChangeInMutualTrust(t *testing.T) {
 		checkIdle(t, w)
 	})
 }
+
+// A cluster that shows people's certificates can be copied: its servers are verified by
+// the name of the Service, and by people's authority as well.
+func TestACopyOfAClusterThatShowsPeoplesCertificates(t *testing.T) {
+	for _, shows := range []bool{false, true} {
+		w := newWorld(1)
+		w.copies()
+		w.otherServes(asItIs, "primary")
+		theirs, issuer := specs.ServerTLS{}, w.issuer()
+		wantHost, wantTrusted := "other-1.other-pods.db.svc", otherCA.Cert
+		if shows {
+			theirs.Trusted = pki.Union(otherCA.Cert, issuer.Cert)
+			wantHost, wantTrusted = "other-rw.db.svc", theirs.Trusted
+		}
+		w.others = append(w.others, specs.NewTLSSecret(w.others[0].(*v1.PostgresCluster), "other-1", otherCA.Cert, otherCA, otherCA, theirs))
+		w.catchUp(allKinds...)
+		_, p, _ := w.pass()
+		for _, a := range p.Actions {
+			switch o := a.Object.(type) {
+			case *corev1.Secret:
+				if o.Name == specs.CloneSecret("shop") && !bytes.Equal(o.Data[specs.CAKey], wantTrusted) {
+					t.Errorf("shows %v: the copy trusts others", shows)
+				}
+			case *corev1.ConfigMap:
+				if config := (Observation{ConfigMap: o}).told().Bootstrap.Clone; config == nil || config.Host != wantHost {
+					t.Errorf("shows %v: the copy is told of %+v, want the host %s", shows, config, wantHost)
+				}
+			}
+		}
+	}
+}
