@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -67,6 +68,7 @@ func useOf(o Observation, p *Plan) pki.Use {
 
 // wereGiven says whether the instances and the clients were given what a says.
 func wereGiven(o Observation, p *Plan, a pki.Authorities) bool {
+	o.Now = time.Time{} // a certificate that is renewed for its age delays no rotation
 	app, clients := o.Secrets[specs.AppSecret(o.Cluster.Name)], p.Serving.clients(a.Trusted)
 	if app == nil || !bytes.Equal(app.Data[specs.CAKey], clients) || !roleClientsWereGiven(o, clients) || !certifiedWereGiven(o, a, clients) {
 		return false
@@ -152,7 +154,7 @@ func writeOperatorSecret(o Observation, p *Plan, a pki.Authorities, step pki.Ste
 		leaf = specs.CertificateOf(live)
 	}
 	if a.IsDue(leaf, pki.OperatorName, nil, o.Now) {
-		made, err := a.NewLeaf(pki.OperatorName, nil, o.Now)
+		made, err := a.NewLeaf(pki.OperatorName, nil, o.LeafLifetime, o.Now)
 		if err != nil {
 			p.wait("make the operator's certificate: %v", err)
 			return
@@ -205,8 +207,8 @@ func ensureCertificates(o Observation, p *Plan, a pki.Authorities, instance stri
 		server, replication = specs.CertificateOf(live), specs.ReplicationCertificateOf(live)
 	} else {
 		var err error
-		if server, err = a.NewLeaf(instance, specs.CertificateHosts(o.Cluster, instance, o.Services), o.Now); err == nil {
-			replication, err = a.NewLeaf(postgres.ReplicationRole, nil, o.Now)
+		if server, err = a.NewLeaf(instance, specs.CertificateHosts(o.Cluster, instance, o.Services), o.LeafLifetime, o.Now); err == nil {
+			replication, err = a.NewLeaf(postgres.ReplicationRole, nil, o.LeafLifetime, o.Now)
 		}
 		if err != nil {
 			p.wait("make the certificates of instance %s: %v", instance, err)

@@ -76,7 +76,7 @@ func verifyAtItsBest(bundle, cert []byte, host string, use x509.ExtKeyUsage) ver
 	if err != nil {
 		return verdict{err: err}
 	}
-	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: host, CurrentTime: leaf.NotBefore.Add(2 * time.Hour), KeyUsages: []x509.ExtKeyUsage{use}})
+	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: host, CurrentTime: leaf.NotBefore.Add(min(2*time.Hour, leaf.NotAfter.Sub(leaf.NotBefore)/2)), KeyUsages: []x509.ExtKeyUsage{use}})
 	return verdict{ends: leaf.NotAfter, err: err}
 }
 

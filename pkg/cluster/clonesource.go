@@ -179,7 +179,7 @@ func ensureCloneSecret(o Observation, p *Plan) {
 		leaf = specs.ReplicationCertificateOf(live)
 	}
 	if a.IsDue(leaf, postgres.ReplicationRole, nil, o.Now) {
-		made, err := a.NewLeaf(postgres.ReplicationRole, nil, o.Now)
+		made, err := a.NewLeaf(postgres.ReplicationRole, nil, o.LeafLifetime, o.Now)
 		if err != nil {
 			p.wait("make the certificate for the copy of cluster %s: %v", o.Cluster.Spec.Bootstrap.Clone.Cluster, err)
 			return

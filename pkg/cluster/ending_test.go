@@ -147,3 +147,64 @@ func TestE09TheAuthorityMayEndFirst(t *testing.T) {
 		t.Error("it is not shown")
 	}
 }
+
+// E-09: certificates of five minutes are renewed after three, by kubelets that take
+// their time, while the authority is exchanged; everybody believes everybody at each
+// moment, and no certificate ends in use.
+func TestE09FiveMinuteCertificatesAreRenewedAtThree(t *testing.T) {
+	w := settledWorld(2)
+	w.leafLifetime = 5 * time.Minute
+	w.remove("Secret", "shop-1-tls")
+	w.remove("Secret", "shop-2-tls")
+	w.remove("Secret", "shop-operator")
+	w.settle()
+	since := map[string]time.Time{}
+	held := map[string]string{}
+	var lived []time.Duration
+	for turn := range 120 {
+		if turn == 60 {
+			w.replaceCA()
+		}
+		for range 2 { // an operator that has something to do looks again at once
+			w.catchUp(allKinds...)
+			w.pass()
+		}
+		w.late["shop-1"], w.late["shop-2"] = turn%2 == 0, turn%2 == 1
+		w.kubernetes()
+		w.agents()
+		for name := range w.objects["Pod"] {
+			mounted := w.mounted[w.pod(name).UID]
+			for _, cert := range [][]byte{mounted.Data[specs.CertKey], mounted.Data[specs.ReplicationCertKey]} {
+				if left := pki.FirstEnd(cert).Sub(w.now); left <= 0 {
+					t.Fatalf("turn %d: a certificate of %s has ended in use", turn, name)
+				}
+			}
+			if cert := string(w.tlsSecret(name).Data[specs.CertKey]); held[name] != cert {
+				if !since[name].IsZero() && turn < 60 {
+					lived = append(lived, w.now.Sub(since[name]))
+				}
+				held[name], since[name] = cert, w.now
+			}
+		}
+		for _, c := range w.cluster.Status.Certificates {
+			if c.Message != "" {
+				t.Fatalf("turn %d: %+v", turn, c)
+			}
+		}
+		if err := errors.Join(w.stream(), w.reach()); err != nil {
+			t.Fatalf("turn %d: %v", turn, err)
+		}
+		w.now = w.now.Add(30 * time.Second)
+	}
+	if len(lived) < 10 {
+		t.Errorf("renewed %d times in half an hour", len(lived))
+	}
+	for _, life := range lived {
+		if life < 3*time.Minute || life > 4*time.Minute {
+			t.Errorf("renewed after %s", life)
+		}
+	}
+	if w.isRotating() {
+		t.Error("the authority was not exchanged in half an hour")
+	}
+}

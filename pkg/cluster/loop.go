@@ -49,8 +49,10 @@ type Deps struct {
 	Events        events.EventRecorder
 	Queue         Queue
 	OperatorImage string
-	Log           *logrus.Entry
-	Now           func() time.Time
+	// LeafLifetime is for how long new certificates are valid; 0: 90 days.
+	LeafLifetime time.Duration
+	Log          *logrus.Entry
+	Now          func() time.Time
 	// Passed is told of each pass; may be nil.
 	Passed func(took time.Duration, failed bool)
 }
@@ -199,6 +201,7 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 		l.log.WithError(err).Warn("can't observe the cluster")
 		return 0, err
 	}
+	o.LeafLifetime = l.LeafLifetime
 	l.catalog = readCatalog(ctx, l.agents, l.Listers.Backups, l.catalog, &o)
 	l.lookAtTheirSecrets(ctx, &o)
 	l.lookAtTheClock(&o)

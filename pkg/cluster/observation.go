@@ -27,6 +27,9 @@ type Observation struct {
 	// OperatorImage is where pods get their agent from.
 	OperatorImage string
 
+	// LeafLifetime is for how long new certificates are valid; 0: 90 days.
+	LeafLifetime time.Duration
+
 	ServiceAccount *corev1.ServiceAccount
 	Role           *rbacv1.Role
 	RoleBinding    *rbacv1.RoleBinding

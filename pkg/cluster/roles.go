@@ -54,7 +54,7 @@ func ensureClientCertificates(o Observation, p *Plan, a pki.Authorities, trusted
 			leaf = specs.CertificateOf(live)
 		}
 		if a.IsDue(leaf, r.Name, nil, o.Now) {
-			made, err := a.NewLeaf(r.Name, nil, o.Now)
+			made, err := a.NewLeaf(r.Name, nil, o.LeafLifetime, o.Now)
 			if err != nil {
 				p.wait("make the certificate of role %s: %v", r.Name, err)
 				continue

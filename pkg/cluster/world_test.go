@@ -86,6 +86,8 @@ type world struct {
 	bucket      backupStore
 	catalogRead *instanceapi.Catalog
 
+	// leafLifetime is for how long new certificates are valid; 0: as long as usual.
+	leafLifetime time.Duration
 	// theirs are people's own Secrets, by name, and theirsUnknown why nobody can read
 	// them.
 	theirs        map[string]*corev1.Secret
@@ -283,6 +285,7 @@ func (w *world) observe() Observation {
 		panic(err)
 	}
 	w.readCatalog(&o)
+	o.LeafLifetime = w.leafLifetime
 	o.Theirs = readTheirSecrets(context.Background(), w.readTheirs, o.Cluster.Spec.TLS)
 	new(Loop).lookAtTheClock(&o) // as an operator that has just begun
 	o.BackupWaited = w.silent
