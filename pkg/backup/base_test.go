@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/backup"
+	"github.com/pgop/postgres-operator/pkg/backup/file"
 	"github.com/pgop/postgres-operator/test/s3test"
 )
 
@@ -122,7 +124,7 @@ func TestD09ATargetInsideTheBackupIsReachedFromTheOneBefore(t *testing.T) {
 	} {
 		target, err := backup.ParseTarget(c.target)
 		must(t, err)
-		got, err := backup.Choose([]backup.Record{b2, orphan, b1}, target)
+		got, err := backup.Choose(backup.Catalog{Records: []backup.Record{b2, orphan, b1}}, target)
 		if c.err == "" && (err != nil || got.ID != c.want) || c.err != "" && (!errors.Is(err, backup.ErrNoBackup) || !strings.Contains(err.Error(), c.err)) {
 			t.Errorf("%+v: %s, %v; want %s%s", c.target, got.ID, err, c.want, c.err)
 		}
@@ -133,7 +135,7 @@ func TestD09ATargetInsideTheBackupIsReachedFromTheOneBefore(t *testing.T) {
 	target, err := backup.ParseTarget(backup.TargetSpec{Time: "2026-11-28T11:03:00Z"})
 	must(t, err)
 	wants(t, "B2 chosen by the user", backup.CheckTarget(b2, target), backup.ErrNoBackup, "B2", "2026-11-28T11:05:00Z")
-	if _, err := backup.Choose(nil, target); !errors.Is(err, backup.ErrNoBackup) {
+	if _, err := backup.Choose(backup.Catalog{}, target); !errors.Is(err, backup.ErrNoBackup) {
 		t.Errorf("without backups: %v", err)
 	}
 }
@@ -486,4 +488,29 @@ func TestOnlyAnEmptyDirectoryIsRestoredInto(t *testing.T) {
 		t.Error(err)
 	}
 	sameFile(t, filepath.Join(data, "precious"), []byte("x"))
+}
+
+// forgetful writes objects, and its answers get lost: each request is sent again, and
+// refused.
+type forgetful struct{ backup.Store }
+
+func (f forgetful) Create(ctx context.Context, key string, content io.Reader) error {
+	if err := f.Store.Create(ctx, key, content); err != nil {
+		return err
+	}
+	return backup.ErrExists
+}
+
+// D-01: what was written, and is refused when it is sent again, is what was asked for.
+func TestD01AnswersThatAreLostFailNoBackup(t *testing.T) {
+	s := newShopIn(t, 15, forgetful{file.New(t.TempDir())}, nil)
+	record := s.take(s.options(s.primary))
+	want := s.write(3)
+	s.switchWAL()
+	must(t, s.repository.CheckBackup(context.Background(), []backup.Record{record}))
+	server := s.restored(record, backup.TargetSpec{})
+	s.startPromoted(server)
+	if got := rows(server); got != want {
+		t.Errorf("rows %s, want %s", got, want)
+	}
 }

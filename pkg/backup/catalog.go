@@ -25,6 +25,9 @@ type Catalog struct {
 	// Damaged are backups whose record can't be read.
 	Damaged []DamagedBackup
 	WAL     ArchivedWAL
+	// Present is the timeline that the cluster is on, or was on last: the newest of which
+	// the archive has anything, unless somebody knows better. 0: the archive is empty.
+	Present uint32
 }
 
 // DamagedBackup is a backup with a record that can't be read.
@@ -59,6 +62,7 @@ func (r *Repository) ReadCatalog(ctx context.Context) (Catalog, error) {
 	if err := r.readWAL(ctx, &c.WAL); err != nil {
 		return Catalog{}, fmt.Errorf("read catalog: %w", err)
 	}
+	c.Present = c.newest()
 	return c, nil
 }
 
@@ -84,8 +88,12 @@ func (r *Repository) readBackups(ctx context.Context, c *Catalog) error {
 		if complete[id] {
 			group.Go(func() error {
 				records[n], errs[n] = r.Record(reading, id)
-				if errors.Is(errs[n], ErrDamaged) || errors.Is(errs[n], ErrNotFound) {
+				if errors.Is(errs[n], ErrDamaged) {
 					return nil
+				}
+				if errors.Is(errs[n], ErrNotFound) {
+					// To take it for gone could cost the WAL that it needs. The next look will tell.
+					return fmt.Errorf("the store lists the record of backup %s and does not find it: it is being removed, or the store errs", id)
 				}
 				return errs[n]
 			})
@@ -96,7 +104,7 @@ func (r *Repository) readBackups(ctx context.Context, c *Catalog) error {
 	}
 	for n, id := range ids {
 		switch {
-		case !complete[id] || errors.Is(errs[n], ErrNotFound): // deleted meanwhile
+		case !complete[id]:
 			c.Incomplete = append(c.Incomplete, id)
 		case errs[n] != nil:
 			c.Damaged = append(c.Damaged, DamagedBackup{ID: id, Err: errs[n]})

@@ -82,6 +82,39 @@ func TestD18RetentionKeepsWhatKeptBackupsNeed(t *testing.T) {
 		}
 	}
 
+	// The clock of whoever decides is years ahead of the store's.
+	ahead := backup.Catalog{Records: fulls, WAL: backup.ArchivedWAL{Files: files(t, 1, 1, 12)}}
+	if got := removed(backup.Expire(ahead, backup.Retention{Within: 4 * day}, noon.Add(1000*day), nil)); got != "a WAL to 2" {
+		t.Errorf("with a clock that is ahead: %q", got)
+	}
+
+	// The cluster was restored to a time in segment 4, between b and c.
+	undone := backup.Catalog{Records: fulls, Present: 2, WAL: backup.ArchivedWAL{
+		Files: append(files(t, 1, 1, 12), files(t, 2, 4, 6)...), Histories: map[uint32][]postgres.Switch{2: {{Timeline: 1, LSN: 4*segmentSize + 100}}},
+	}}
+	since := taken("e", 0.1, 5, 5, "")
+	since.WAL[0].Timeline = 2
+	later := undone
+	later.Records = append(slices.Clone(fulls), since)
+	unheard := undone
+	unheard.Present = 3
+	for _, c := range []struct {
+		why       string
+		catalog   backup.Catalog
+		retention backup.Retention
+		want      string
+	}{
+		{"keep 1: the newest that leads to the present, and what was left behind since", undone, backup.Retention{Keep: 1}, "a WAL to 2"},
+		{"within 2 days: c is none that covers them", undone, backup.Retention{Within: 2 * day}, "a WAL to 2"},
+		{"keep 1, with a backup since", later, backup.Retention{Keep: 1}, "a b c d WAL to 4"},
+		{"keep 2, with a backup since: those left behind don't count", later, backup.Retention{Keep: 2}, "a WAL to 2"},
+		{"nothing of the present timeline was archived yet", unheard, backup.Retention{Keep: 1}, ""},
+	} {
+		if got := removed(backup.Expire(c.catalog, c.retention, noon, nil)); got != c.want {
+			t.Errorf("%s: %q, want %q", c.why, got, c.want)
+		}
+	}
+
 	running, failed, fresh := old("running"), old("failed"), backup.NewID(noon.Add(-time.Hour), backup.Full, "fresh")
 	catalog := backup.Catalog{Records: fulls, Incomplete: []string{running, failed, fresh, "lost+found"}}
 	if got := removed(backup.Expire(catalog, backup.Retention{}, noon, []string{running})); got != failed {
@@ -93,12 +126,31 @@ func TestD18RetentionKeepsWhatKeptBackupsNeed(t *testing.T) {
 	}
 }
 
+// D-18: a backup that went on across a failover needs no segment that only the old
+// timeline could have: it was left within it.
+func TestD18SegmentsOfABackupAcrossASwitch(t *testing.T) {
+	across := func(at backup.Position) backup.Record {
+		return backup.Record{SegmentSize: segmentSize, WAL: []backup.WALRange{
+			{Timeline: 1, Start: 3*segmentSize + 40, End: at}, {Timeline: 2, Start: at, End: 6*segmentSize + 8}}}
+	}
+	for at, want := range map[backup.Position]string{
+		5*segmentSize + 100: "000000010000000000000003 000000010000000000000004 000000020000000000000005 000000020000000000000006",
+		5 * segmentSize:     "000000010000000000000003 000000010000000000000004 000000020000000000000005 000000020000000000000006",
+		3*segmentSize + 100: "000000020000000000000003 000000020000000000000004 000000020000000000000005 000000020000000000000006",
+	} {
+		if got := strings.Join(across(at).Segments(), " "); got != want {
+			t.Errorf("left at %s: %s, want %s", at, got, want)
+		}
+	}
+}
+
 func TestRestoreWindow(t *testing.T) {
 	at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
 	records := []backup.Record{taken("a", 9, 1, 1, ""), taken("b", 6, 3, 4, "")}
 	first := records[0].StoppedAt
 	// Timeline 2 began within segment 6 of timeline 1.
 	histories := map[uint32][]postgres.Switch{2: {{Timeline: 1, LSN: 6*segmentSize + 100}}, 3: {{Timeline: 1, LSN: 2 * segmentSize}}}
+	failover := map[uint32][]postgres.Switch{2: histories[2]}
 	cases := []struct {
 		why       string
 		files     []backup.ArchivedFile
@@ -110,13 +162,19 @@ func TestRestoreWindow(t *testing.T) {
 		{"with a gap", append(files(t, 1, 1, 6), files(t, 1, 8, 9)...), nil,
 			backup.Window{First: first, Last: at(6), Gap: "000000010000000000000007"}},
 		{"a gap before the newest backup is none of its", append(files(t, 1, 1, 1), files(t, 1, 4, 9)...), nil, backup.Window{First: first, Last: at(9)}},
-		{"across a switch; what the old timeline has beyond it doesn't count", append(files(t, 1, 1, 20), files(t, 2, 6, 8)...), histories,
+		{"across a switch; what the old timeline has beyond it doesn't count", append(files(t, 1, 1, 20), files(t, 2, 6, 8)...), failover,
 			backup.Window{First: first, Last: at(8)}},
-		{"a timeline that left before the backup's end doesn't count", append(files(t, 1, 1, 7), files(t, 3, 2, 30)...), map[uint32][]postgres.Switch{3: histories[3]},
-			backup.Window{First: first, Last: at(7)}},
+		{"the cluster was restored to a time before the newest backup: the older one leads on", append(append(files(t, 1, 1, 20), files(t, 2, 6, 8)...), files(t, 3, 2, 30)...), histories,
+			backup.Window{First: first, Last: at(30)}},
+		{"with a gap since then", append(files(t, 1, 1, 20), files(t, 3, 3, 30)...), histories,
+			backup.Window{First: first, Last: at(1), Gap: "000000030000000000000002"}},
 	}
 	for _, c := range cases {
-		got, ok := backup.RestoreWindow(backup.Catalog{Records: records, WAL: backup.ArchivedWAL{Files: c.files, Histories: c.histories}})
+		present := uint32(1)
+		for timeline := range c.histories {
+			present = max(present, timeline)
+		}
+		got, ok := backup.RestoreWindow(backup.Catalog{Records: records, Present: present, WAL: backup.ArchivedWAL{Files: c.files, Histories: c.histories}})
 		if diff := cmp.Diff(c.want, got); !ok || diff != "" {
 			t.Errorf("%s: %s", c.why, diff)
 		}
@@ -155,7 +213,7 @@ func TestD07FormsOfTargets(t *testing.T) {
 		}
 	}
 	for _, bad := range []backup.TargetSpec{{LSN: "12"}, {LSN: "0/0"}, {XID: "-1"}, {XID: "x"}, {Name: strings.Repeat("n", 64)}, {Name: "a\nb"},
-		{Time: "2026-11-27T12:00:00Z", LSN: "0/1"}, {Immediate: true, Name: "x"}} {
+		{Time: "0001-01-01T00:00:00Z"}, {Time: "0000-01-01T00:00:00Z"}, {Time: "2026-11-27T12:00:00Z", LSN: "0/1"}, {Immediate: true, Name: "x"}} {
 		if _, err := backup.ParseTarget(bad); err == nil || !strings.Contains(err.Error(), "target") {
 			t.Errorf("%+v: %v", bad, err)
 		}
@@ -184,6 +242,25 @@ func TestOneDamagedRecordHidesNoOther(t *testing.T) {
 		t.Errorf("catalog %+v", c)
 	}
 	wants(t, "the damaged one", c.Damaged[0].Err, backup.ErrDamaged, "20261128T120000Z-full-b/backup.json")
+}
+
+// D-18: a store that lists a record and then does not find it leaves everything open: the
+// backup is neither taken for one that has failed, nor its WAL for what nobody needs.
+func TestD18ARecordThatIsListedAndNotFound(t *testing.T) {
+	a, _ := archived(t, segments[:2]...)
+	a.writeBackup("20261101T120000Z-full-a", true)
+	a.store.set(func() {
+		a.store.fail = func(call, key string) error {
+			if call == "open" && strings.HasSuffix(key, "backup.json") {
+				return backup.ErrNotFound
+			}
+			return nil
+		}
+	})
+	_, err := a.ReadCatalog(context.Background())
+	if err == nil || errors.Is(err, backup.ErrNotFound) || !strings.Contains(err.Error(), "20261101T120000Z-full-a") {
+		t.Errorf("the catalog: %v", err)
+	}
 }
 
 func TestRemovalTakesTheRecordFirstAndGoesOn(t *testing.T) {

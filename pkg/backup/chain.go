@@ -11,24 +11,48 @@ import (
 // back to, those between them, and itself, in this order. The error names what
 // is missing.
 func Chain(records []Record, id string) ([]Record, error) {
+	return newChains(records).of(id)
+}
+
+// chains finds the chains of many backups.
+type chains struct {
+	records []Record
+	byID    map[string]int
+}
+
+func newChains(records []Record) chains {
+	c := chains{records: records, byID: make(map[string]int, len(records))}
+	for n := range records {
+		c.byID[records[n].ID] = n
+	}
+	return c
+}
+
+func (c chains) of(id string) ([]Record, error) {
 	var chain []Record
 	for wanted := id; ; {
-		n := slices.IndexFunc(records, func(r Record) bool { return r.ID == wanted })
+		n, found := c.byID[wanted]
 		switch {
-		case n < 0 && wanted == id:
+		case !found && wanted == id:
 			return nil, fmt.Errorf("backup %s: %w", id, ErrNotFound)
-		case n < 0:
+		case !found:
 			return nil, fmt.Errorf("backup %s needs backup %s: %w", id, wanted, ErrNotFound)
-		case len(chain) > len(records):
+		case len(chain) > len(c.records):
 			return nil, fmt.Errorf("backup %s goes back to itself", id)
 		}
-		chain = append(chain, records[n])
-		if records[n].Kind == Full {
+		chain = append(chain, c.records[n])
+		if c.records[n].Kind == Full {
 			slices.Reverse(chain)
 			return chain, nil
 		}
-		wanted = records[n].Parent
+		wanted = c.records[n].Parent
 	}
+}
+
+// isWhole says whether all is there that a backup goes back to.
+func (c chains) isWhole(r Record) bool {
+	_, err := c.of(r.ID)
+	return err == nil
 }
 
 // ErrNoBackup: no backup can be restored to the target.
@@ -36,12 +60,18 @@ var ErrNoBackup = errors.New("no backup can be restored to the target")
 
 // Choose returns the backup from which a target is reached soonest: the newest
 // that was complete by then. ErrNoBackup: there is none; the error tells from
-// when on there is. Backups whose chain is not whole are passed over. A target
+// when on there is. Backups whose chain is not whole are passed over, and so are those
+// that were left behind: what comes after them is not what the cluster had last. A target
 // that no backup can be told from, such as a name, needs the user to choose.
-func Choose(records []Record, target Target) (Record, error) {
-	var fit, usable []Record
-	for _, r := range records {
-		if _, err := Chain(records, r.ID); err != nil {
+func Choose(c Catalog, target Target) (Record, error) {
+	var fit, usable, behind []Record
+	whole := newChains(c.Records)
+	for _, r := range c.Records {
+		switch {
+		case !whole.isWhole(r):
+			continue
+		case c.IsLeftBehind(r):
+			behind = append(behind, r)
 			continue
 		}
 		usable = append(usable, r)
@@ -52,6 +82,10 @@ func Choose(records []Record, target Target) (Record, error) {
 	switch {
 	case target.needsChoice():
 		return Record{}, fmt.Errorf("%w: it can't be told which backup comes before target %s; name one", ErrNoBackup, target)
+	case len(usable) == 0 && len(behind) > 0:
+		newest := slices.MaxFunc(behind, byEnd)
+		return Record{}, fmt.Errorf("%w: none leads to timeline %d, on which the cluster was last; name one to restore along an older timeline, such as %s of timeline %d",
+			ErrNoBackup, c.Present, newest.ID, newest.Timeline())
 	case len(usable) == 0:
 		return Record{}, fmt.Errorf("%w: there is no complete backup", ErrNoBackup)
 	case len(fit) == 0:

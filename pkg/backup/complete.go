@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -59,4 +60,31 @@ func (r *Repository) CheckWAL(ctx context.Context, record Record) error {
 		return fmt.Errorf("backup %s needs WAL segment %s: %w", record.ID, missing[0], ErrNotFound)
 	}
 	return nil
+}
+
+// Unusable says of those backups that can't be restored, by their ids, why not.
+func Unusable(c Catalog) map[string]error {
+	archived := map[string]bool{}
+	for _, r := range c.Records {
+		for _, name := range r.Segments() {
+			archived[name] = false
+		}
+	}
+	for _, file := range c.WAL.Files {
+		if _, wanted := archived[file.Text]; wanted {
+			archived[file.Text] = true
+		}
+	}
+	why, whole := map[string]error{}, newChains(c.Records)
+	for _, r := range c.Records {
+		if _, err := whole.of(r.ID); err != nil {
+			why[r.ID] = err
+			continue
+		}
+		names := r.Segments()
+		if n := slices.IndexFunc(names, func(name string) bool { return !archived[name] }); n >= 0 {
+			why[r.ID] = fmt.Errorf("the archive lacks the WAL segment %s, which it needs", names[n])
+		}
+	}
+	return why
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // manifest is what is read of the server's backup_manifest.
@@ -80,6 +81,7 @@ func (m *manifest) readRanges(decoder *json.Decoder) error {
 	for _, r := range ranges {
 		m.WAL = append(m.WAL, WALRange{Timeline: r.Timeline, Start: r.Start, End: r.End})
 	}
+	slices.SortFunc(m.WAL, byTimeline)
 	return nil
 }
 

@@ -2,12 +2,14 @@ package backup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/postgres"
@@ -105,17 +107,26 @@ func (r Record) StartLSN() postgres.LSN { return postgres.LSN(r.WAL[0].Start) }
 // StopLSN is where the data is consistent.
 func (r Record) StopLSN() postgres.LSN { return postgres.LSN(r.WAL[len(r.WAL)-1].End) }
 
-// Segments are the names of the WAL segments that the backup needs.
+// Segments are the names of the WAL segments that the backup needs. Of one in which a
+// timeline was left for the next that is the next one's, which begins with a copy: under
+// the old name there may be none in the archive.
 func (r Record) Segments() []string {
 	var names []string
-	for _, w := range r.WAL {
+	for n, w := range r.WAL {
+		end := postgres.LSN(w.End)
+		if n+1 < len(r.WAL) {
+			end -= end % postgres.LSN(r.SegmentSize)
+		}
 		first := postgres.WALFileAt(w.Timeline, postgres.LSN(w.Start), r.SegmentSize)
-		for file := first; file.Start < postgres.LSN(w.End); file.Start += postgres.LSN(r.SegmentSize) {
+		for file := first; file.Start < end; file.Start += postgres.LSN(r.SegmentSize) {
 			names = append(names, file.Name(r.SegmentSize))
 		}
 	}
 	return names
 }
+
+// byTimeline orders what a backup replays: the server's manifest begins with the newest.
+func byTimeline(a, b WALRange) int { return cmp.Compare(a.Timeline, b.Timeline) }
 
 // format is the one that this version writes.
 const format = 1
@@ -163,6 +174,7 @@ func parseRecord(text []byte, layout Layout, id string) (Record, error) {
 	case len(r.WAL) == 0 || r.SegmentSize == 0:
 		return Record{}, errors.New("it does not say which WAL it needs")
 	}
+	slices.SortFunc(r.WAL, byTimeline) // earlier versions wrote them as the server does
 	return r, nil
 }
 
@@ -186,6 +198,14 @@ func (r *Repository) writeRecord(ctx context.Context, record Record) error {
 	text, err := record.encode()
 	if err == nil {
 		err = r.store.Create(ctx, r.layout.Record(record.ID), bytes.NewReader(text))
+	}
+	if errors.Is(err, ErrExists) {
+		// Nobody else writes it: the answer to the first request was lost.
+		there, readErr := readSmall(ctx, r.store, r.layout.Record(record.ID))
+		if readErr == nil && bytes.Equal(there, text) {
+			return nil
+		}
+		err = errors.Join(err, readErr)
 	}
 	if err != nil {
 		return fmt.Errorf("write record of backup %s: %w", record.ID, err)

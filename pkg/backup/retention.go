@@ -28,16 +28,26 @@ type Removal struct {
 	WAL []WALName
 }
 
-// abandoned is how old a backup without a record must be to be no running one.
+// abandoned is how old a backup without a record, or an object that is half written, must
+// be to be none that is under way.
 const abandoned = 48 * time.Hour
 
 // Expire decides what an archive can do without at that time. It never gives up
-// the newest backup that can be restored, nor what a kept one needs, nor
+// the newest backup that can be restored to the present, nor what a kept one needs, nor
 // anything where a record can't be read: what that backup needs isn't known.
 // Backups that are running, by their ids, are left alone.
+//
+// It goes by the time when the archive got its last WAL, if that is before now: a machine
+// whose clock runs ahead must not make everything old.
+// As long as the archive has nothing of the present timeline, it can't be told which
+// backups lead there, and nothing goes.
 func Expire(c Catalog, retention Retention, now time.Time, running []string) Removal {
+	if !c.knowsPresent() {
+		return Removal{}
+	}
+	now = c.notAfterStore(now)
 	var removal Removal
-	kept := keep(c.Records, retention, now)
+	kept := keep(c, retention, now)
 	for _, r := range slices.Backward(c.Records) {
 		if !kept[r.ID] {
 			removal.Backups = append(removal.Backups, r.ID)
@@ -58,33 +68,51 @@ func Expire(c Catalog, retention Retention, now time.Time, running []string) Rem
 	return removal
 }
 
-// keep says which backups are kept.
-func keep(records []Record, retention Retention, now time.Time) map[string]bool {
-	kept := map[string]bool{}
-	newestFirst := slices.SortedFunc(slices.Values(records), func(a, b Record) int { return byEnd(b, a) })
+// notAfterStore is now, or when the archive got its last WAL by the store's own clock.
+func (c Catalog) notAfterStore(now time.Time) time.Time {
+	var last time.Time
+	for _, file := range c.WAL.Files {
+		if file.ArchivedAt.After(last) {
+			last = file.ArchivedAt
+		}
+	}
+	if last.IsZero() || last.After(now) {
+		return now
+	}
+	return last
+}
+
+// keep says which backups are kept. Those that were left behind do not count, and stay as
+// long as those do that are as old.
+func keep(c Catalog, retention Retention, now time.Time) map[string]bool {
+	kept, whole := map[string]bool{}, newChains(c.Records)
+	newestFirst := slices.SortedFunc(slices.Values(c.Records), func(a, b Record) int { return byEnd(b, a) })
 	since := now.Add(-retention.Within)
 	count, covered := 0, false
 	for _, r := range newestFirst {
-		chain, err := Chain(records, r.ID)
+		chain, err := whole.of(r.ID)
 		if err != nil {
 			continue // its parent is gone, and it can't be restored any more
 		}
 		byNumber := retention.Keep > 0 && count < retention.Keep
 		// The newest one from before the window is needed for its beginning.
 		byTime := retention.Within > 0 && !covered
-		if r.StoppedAt.Before(since) {
-			covered = true
-		}
 		unset := retention.Keep == 0 && retention.Within == 0
 		if byNumber || byTime || unset || count == 0 {
 			for _, needed := range chain {
 				kept[needed.ID] = true
 			}
 		}
+		if c.IsLeftBehind(r) {
+			continue
+		}
+		if r.StoppedAt.Before(since) {
+			covered = true
+		}
 		count++
 	}
 	if retention.Keep == 0 && retention.Within == 0 {
-		for _, r := range records {
+		for _, r := range c.Records {
 			kept[r.ID] = true
 		}
 	}
@@ -145,6 +173,18 @@ func (r *Repository) Remove(ctx context.Context, removal Removal) error {
 	_ = group.Wait() // the errors are in failures
 	if err := errors.Join(failures...); err != nil {
 		return fmt.Errorf("remove WAL: %w", err)
+	}
+	return nil
+}
+
+// Sweep removes what was left of objects by writers that were killed, once it is too old
+// to be anything that is still being written.
+func (r *Repository) Sweep(ctx context.Context, now time.Time) error {
+	if err := r.Claim(ctx); err != nil {
+		return fmt.Errorf("remove what was left half written: %w", err)
+	}
+	if err := r.store.Sweep(ctx, r.layout.root()+"/", now.Add(-abandoned)); err != nil {
+		return fmt.Errorf("remove what was left half written: %w", err)
 	}
 	return nil
 }

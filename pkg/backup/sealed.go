@@ -49,6 +49,9 @@ type Stored struct {
 // upload compresses what is written to it, seals it, and sends it to the store
 // at the same time. It ends with finish or abort.
 type upload struct {
+	ctx        context.Context
+	repository *Repository
+
 	seal    Seal
 	key     string
 	encoder *zstd.Encoder
@@ -60,7 +63,7 @@ type upload struct {
 // begin begins an upload.
 func (r *Repository) begin(ctx context.Context, key string) *upload {
 	reader, writer := io.Pipe()
-	u := &upload{seal: Seal{Name: r.layout.name(key), System: r.layout.SystemID}, key: key,
+	u := &upload{ctx: ctx, repository: r, seal: Seal{Name: r.layout.name(key), System: r.layout.SystemID}, key: key,
 		encoder: encoders.Get().(*zstd.Encoder), sum: sha256.New(), pipe: &counter{PipeWriter: writer}, done: make(chan error, 1)}
 	u.encoder.Reset(u.pipe)
 	go func() {
@@ -99,10 +102,32 @@ func (u *upload) finish() (Stored, error) {
 	size := u.pipe.count
 	_ = u.pipe.Close() // it never fails
 	u.recycle()
-	if err := <-u.done; err != nil {
+	err = <-u.done
+	if errors.Is(err, ErrExists) {
+		return u.findSame(err)
+	}
+	if err != nil {
 		return Stored{}, err
 	}
 	return Stored{Seal: u.seal, Stored: size}, nil
+}
+
+// findSame is for an object that is there already: a request whose answer was lost is sent
+// again, and refused because it was a success. Other content stays an error, which is
+// refused.
+func (u *upload) findSame(refused error) (Stored, error) {
+	object, err := u.repository.store.Stat(u.ctx, u.key)
+	if err != nil {
+		return Stored{}, errors.Join(refused, err)
+	}
+	seal, err := u.repository.readSeal(u.ctx, object)
+	if err != nil {
+		return Stored{}, errors.Join(refused, err)
+	}
+	if seal != u.seal {
+		return Stored{}, refused
+	}
+	return Stored{Seal: seal, Stored: object.Size}, nil
 }
 
 func (u *upload) writeSeal() error {

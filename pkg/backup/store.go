@@ -37,6 +37,11 @@ type Store interface {
 	// Delete removes an object; one that is not there needs no removing.
 	Delete(ctx context.Context, key string) error
 
+	// Sweep removes what is left of objects below a prefix whose writing began before that
+	// time and was broken off, as by a writer that was killed. Whoever calls it knows that
+	// nobody still writes those.
+	Sweep(ctx context.Context, prefix string, before time.Time) error
+
 	// String names the store in messages.
 	String() string
 }

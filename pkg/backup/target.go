@@ -37,7 +37,7 @@ func ParseTarget(spec TargetSpec) (Target, error) {
 			problems = append(problems, read())
 		}
 	}
-	take("time", spec.Time != "", func() (err error) { target.at, err = ParseTime(spec.Time); return err })
+	take("time", spec.Time != "", func() (err error) { target.at, err = parseTargetTime(spec.Time); return err })
 	take("lsn", spec.LSN != "", func() (err error) { target.lsn, err = parseTargetLSN(spec.LSN); return err })
 	take("xid", spec.XID != "", func() (err error) { target.xid, err = parseXID(spec.XID); return err })
 	take("name", spec.Name != "", func() (err error) { target.name, err = parseName(spec.Name); return err })
@@ -72,6 +72,16 @@ func ParseTime(text string) (time.Time, error) {
 		}
 	}
 	return time.Time{}, fmt.Errorf("%q is no time with an offset from UTC; write it like 2026-11-27T12:00:00Z or 2026-11-27 12:00:00+02", text)
+}
+
+// parseTargetTime refuses times before 1970, too: what has forgotten to set a time may
+// write the first moment of the calendar, and must not get all that there is instead.
+func parseTargetTime(text string) (time.Time, error) {
+	at, err := ParseTime(text)
+	if err == nil && at.Before(time.Unix(0, 0)) {
+		return time.Time{}, fmt.Errorf("%q is long before there was any backup", text)
+	}
+	return at, err
 }
 
 func parseTargetLSN(text string) (postgres.LSN, error) {

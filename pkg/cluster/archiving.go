@@ -191,11 +191,14 @@ func backedUp(o Observation, p Plan) metav1.Condition {
 }
 
 // nameOfNewest names the last complete backup in this cluster's store that can be
-// restored; empty: none.
+// restored, and leads to the present; empty: none.
 func nameOfNewest(o Observation) string {
 	var newest *v1.PostgresBackup
 	for _, b := range o.Backups {
 		s := b.Status
+		if info := o.inCatalog(idOf(b)); info != nil && info.LeftBehind {
+			continue
+		}
 		usable := s.Phase == v1.BackupCompleted && s.CompletedAt != nil && o.isOfStore(b) && (s.Restorable != nil || !s.InCatalog)
 		if usable && (newest == nil || s.CompletedAt.After(newest.Status.CompletedAt.Time)) {
 			newest = b
@@ -204,12 +207,8 @@ func nameOfNewest(o Observation) string {
 	if newest != nil {
 		return newest.Name
 	}
-	if o.Catalog != nil { // its PostgresBackup is on its way
-		for _, info := range slices.Backward(o.Catalog.Backups) {
-			if info.Unusable == "" {
-				return cmp.Or(info.Name, info.ID)
-			}
-		}
+	if info := o.newestInCatalog(); info != nil { // its PostgresBackup is on its way
+		return cmp.Or(info.Name, info.ID)
 	}
 	return ""
 }

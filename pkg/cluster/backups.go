@@ -213,15 +213,13 @@ func wantsParent(o Observation, b *v1.PostgresBackup) bool {
 }
 
 // parentFor is the backup that an incremental one goes on from: the newest that can
-// be restored. Empty: it is to be a full one.
+// be restored to the present. Empty: it is to be a full one.
 func parentFor(o Observation, b *v1.PostgresBackup) string {
 	if !wantsParent(o, b) || o.Catalog == nil {
 		return ""
 	}
-	for _, info := range slices.Backward(o.Catalog.Backups) {
-		if info.Unusable == "" {
-			return info.ID
-		}
+	if info := o.newestInCatalog(); info != nil {
+		return info.ID
 	}
 	return ""
 }

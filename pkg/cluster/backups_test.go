@@ -3,11 +3,13 @@ package cluster
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
@@ -61,6 +63,70 @@ func TestUnknownCatalogRemovesNothing(t *testing.T) {
 	}
 }
 
+// A backup that has gone from the store before the catalog was read goes, too, when
+// the catalog has had its time to show it.
+func TestBackupThatTheCatalogNeverShows(t *testing.T) {
+	w := settledWorld(3)
+	w.backedUp()
+	w.bucket.backups = nil
+	w.agents()
+	change(w, "first", func(b *v1.PostgresBackup) { b.Status.InCatalog = false })
+	w.settle()
+	if w.backup("first") == nil {
+		t.Error("the catalog may be late, and the backup is gone")
+	}
+	w.now = w.now.Add(unlistedPatience)
+	w.settle()
+	if w.backup("first") != nil {
+		t.Error("the backup is shown, and the store does not have it")
+	}
+	if len(w.unlisted) != 0 {
+		t.Errorf("remembered: %v", w.unlisted)
+	}
+}
+
+// D-18: once the cluster was restored to a time before its newest backup, that one is
+// neither the newest, nor what an incremental one goes on from, nor what is proved; what
+// it can be restored to is told of itself.
+func TestD18BackupThatWasLeftBehind(t *testing.T) {
+	w := settledWorld(3)
+	w.backUp()
+	w.edit(func(s *v1.PostgresClusterSpec) { s.Backup.Verify = &v1.VerifySpec{Cron: "0 5 * * *"} })
+	w.order("first", v1.BackupFull)
+	w.settle()
+	w.now = w.now.Add(time.Hour)
+	w.order("second", v1.BackupFull)
+	w.settle()
+	left := &w.bucket.backups[1]
+	left.LeftBehind, left.Until = true, w.now.Add(30*time.Minute)
+	w.settle()
+	w.now = w.now.Add(24 * time.Hour)
+	w.order("more", v1.BackupIncremental)
+	w.bucket.slow = true
+	for range 4 {
+		w.turn()
+		w.catchUp(allKinds...)
+		w.pass()
+		w.catchUp(allKinds...)
+	}
+	o, _, s := w.pass()
+	if got, want := w.backup("more").Status.Parent, w.backup("first").Status.ID; got != want {
+		t.Errorf("the incremental one goes on from %q, want %s", got, want)
+	}
+	if b := meta.FindStatusCondition(s.Conditions, v1.ConditionBackedUp); !strings.Contains(b.Message, "the newest is first") {
+		t.Errorf("condition %+v", b)
+	}
+	if o.Verifier == nil {
+		t.Fatal("nothing is proved")
+	}
+	if _, name := specs.Proves(o.Verifier); name != "first" {
+		t.Errorf("%s is proved", name)
+	}
+	if got := w.backup("second").Status; !strings.Contains(got.Message, "timeline 1") || got.Restorable == nil || !got.Restorable.Until.Equal(stamp(left.Until)) {
+		t.Errorf("it says %+v", got)
+	}
+}
+
 func TestMissedRunsAreMadeUpOnce(t *testing.T) {
 	at := func(text string) time.Time {
 		parsed, err := time.Parse(time.RFC3339, text)
@@ -90,6 +156,7 @@ func TestMissedRunsAreMadeUpOnce(t *testing.T) {
 // D-02: a schedule that comes each minute, with backups that take three: one at a
 // time, and no heap of those that wait.
 func TestD02ScheduleThatIsFasterThanItsBackups(t *testing.T) {
+	pure(t)
 	w := settledWorld(3)
 	w.backUp(v1.BackupSchedule{Name: "often", Cron: "* * * * *"})
 	w.settle()

@@ -99,6 +99,11 @@ func (w *world) catalog(context.Context, *corev1.Secret, *corev1.Pod, string) (i
 	}
 	if n := len(c.Backups); n > 0 {
 		c.First, c.Last = c.Backups[0].StoppedAt, c.Backups[n-1].StoppedAt.Add(5*time.Minute)
+		for n := range c.Backups {
+			if info := &c.Backups[n]; !info.LeftBehind {
+				info.Until = c.Last
+			}
+		}
 	}
 	return c, nil
 }

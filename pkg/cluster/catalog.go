@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 
@@ -88,6 +89,20 @@ func (o Observation) inCatalog(id string) *instanceapi.BackupInfo {
 	return &o.Catalog.Backups[n]
 }
 
+// newestInCatalog is the newest backup that can be restored and leads to the present; nil:
+// there is none, or it is not known.
+func (o Observation) newestInCatalog() *instanceapi.BackupInfo {
+	if o.Catalog == nil {
+		return nil
+	}
+	for n := len(o.Catalog.Backups) - 1; n >= 0; n-- {
+		if info := &o.Catalog.Backups[n]; info.Unusable == "" && !info.LeftBehind {
+			return info
+		}
+	}
+	return nil
+}
+
 // damage is why the record of a backup can't be read; empty: it can, or it is not
 // known.
 func (o Observation) damage(b *v1.PostgresBackup) string {
@@ -135,8 +150,11 @@ func catalogued(o Observation, b *v1.PostgresBackup, info instanceapi.BackupInfo
 		s.Message, s.Restorable = limit("it can't be restored: "+info.Unusable), nil
 		return s
 	}
+	if info.LeftBehind {
+		s.Message = fmt.Sprintf("the cluster was rolled back to a time before this backup: it leads to what there was before, on timeline %d, and is used only where it is named", info.Timeline)
+	}
 	s.Restorable = &v1.RestorableTimes{From: *s.CompletedAt, Until: *s.CompletedAt}
-	if last := stamp(o.Catalog.Last); last != nil && last.After(s.CompletedAt.Time) {
+	if last := stamp(info.Until); last != nil && last.After(s.CompletedAt.Time) {
 		s.Restorable.Until = *last
 	}
 	before := b.Status.Restorable
@@ -183,9 +201,32 @@ func removeBackups(o Observation, p *Plan) {
 // keptFailures is how many failed backups of a schedule stay.
 const keptFailures = 3
 
-// isGone says whether the catalog has shown a backup before, and does no more.
+// isGone says whether a backup is no more in the store: the catalog has shown it
+// before, or should have.
 func (o Observation) isGone(b *v1.PostgresBackup) bool {
-	return o.Catalog != nil && b.Status.InCatalog && o.isOfStore(b) && o.inCatalog(idOf(b)) == nil && o.damage(b) == ""
+	return o.isUnlisted(b) && (b.Status.InCatalog || o.Unlisted[b.UID])
+}
+
+// isUnlisted says whether the catalog does not show a backup of its store.
+func (o Observation) isUnlisted(b *v1.PostgresBackup) bool {
+	return o.Catalog != nil && o.isOfStore(b) && o.inCatalog(idOf(b)) == nil && o.damage(b) == ""
+}
+
+// unlistedPatience is for how long a catalog may not show a backup that has
+// completed. The primary's agent reads it again after each, and every five minutes.
+const unlistedPatience = 15 * time.Minute
+
+// noteUnlisted notes which backups have completed and have never been in the
+// catalog, which should show them: they went before it was read.
+func (s sightings) noteUnlisted(o *Observation) {
+	o.Unlisted = map[types.UID]bool{}
+	known := map[types.UID]bool{}
+	for _, b := range o.Backups {
+		known[b.UID] = true
+		is := b.Status.Phase == v1.BackupCompleted && !b.Status.InCatalog && o.isUnlisted(b)
+		o.Unlisted[b.UID] = s.last(b.UID, is, o.Now) >= unlistedPatience
+	}
+	maps.DeleteFunc(s, func(uid types.UID, _ time.Time) bool { return !known[uid] })
 }
 
 // makeFoundBackups makes PostgresBackups for what the store has and none shows.

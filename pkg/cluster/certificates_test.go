@@ -202,6 +202,7 @@ func (w *world) rotate(t *rapid.T) {
 // whatever order kubelets bring what is new, whoever is to trust each other
 // does, at each moment. In the end there is one authority, the Secret's.
 func TestE10AuthoritiesAreExchangedInMutualTrust(t *testing.T) {
+	pure(t)
 	checkFewer(t, "15")
 	rapid.Check(t, func(t *rapid.T) {
 		w := settledWorld(3)
@@ -278,6 +279,7 @@ func TestE10AuthoritiesAreExchangedInMutualTrust(t *testing.T) {
 // that in the midst of a rotation, the operator may be blind until kubelets have
 // brought what is new, and nothing else.
 func TestAuthoritiesComeToRestFromAnything(t *testing.T) {
+	pure(t)
 	checkFewer(t, "25")
 	rapid.Check(t, func(t *rapid.T) {
 		w := settledWorld(2)
@@ -345,6 +347,7 @@ func checkOneAuthority(t *rapid.T, w *world) {
 
 // The steps, one by one, as events tell them.
 func TestARotationTellsItsSteps(t *testing.T) {
+	pure(t)
 	w := settledWorld(3)
 	var told []string
 	turn := func() {

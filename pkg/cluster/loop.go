@@ -70,12 +70,13 @@ type Loop struct {
 	agents  *agents
 	log     *logrus.Entry
 	// lease is what was last seen of the cluster's Lease, switchover of what the
-	// primary is asked for, stop of a cluster that stops, rotation of the authorities, trust of
-	// those that clients know, backup of what an agent says of the one that it was asked for, homeless the
-	// claims for whose pods no node is found, and ends the containers of whose end
+	// primary is asked for, stop of a cluster that stops, rotation of the authorities,
+	// trust of those that clients know, backup of what an agent says of the one that it
+	// was asked for, homeless the claims for whose pods no node is found, unlisted the
+	// backups that the catalog does not show, and ends the containers of whose end
 	// people were told.
 	lease, switchover, stop, rotation, trust, backup sighting
-	homeless                                         sightings
+	homeless, unlisted                               sightings
 	ends                                             containerEnds
 	// theirs is what was last read of the Secrets of spec.tls.
 	theirs theirSecretsMemory
@@ -105,7 +106,7 @@ func NewLoop(deps Deps, key cache.ObjectName, uid types.UID) *Loop {
 		drained: make(chan struct{}),
 		agents:  &agents{},
 		log:     deps.Log.WithFields(logrus.Fields{"namespace": key.Namespace, "cluster": key.Name}),
-		boundTo: map[types.UID][]string{}, homeless: sightings{}, ends: containerEnds{},
+		boundTo: map[types.UID][]string{}, homeless: sightings{}, unlisted: sightings{}, ends: containerEnds{},
 		told: map[string]bool{},
 	}
 }
@@ -204,6 +205,7 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 	o.LeafLifetime = l.LeafLifetime
 	l.catalog = readCatalog(ctx, l.agents, l.Listers.Backups, l.catalog, &o)
 	l.lookAtTheirSecrets(ctx, &o)
+	l.unlisted.noteUnlisted(&o)
 	l.lookAtTheClock(&o)
 	l.lookForLostNodes(ctx, &o)
 	l.tellOfEnds(o)

@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
@@ -61,6 +62,9 @@ type Observation struct {
 	// PostgresBackups of the namespace that the catalog would give to others.
 	Backups []*v1.PostgresBackup
 	Taken   map[string]bool
+	// Unlisted are the backups, by their UID, that the catalog should show by now, and
+	// does not.
+	Unlisted map[types.UID]bool
 	// Restores are the cluster's, oldest first.
 	Restores []*v1.PostgresRestore
 	// Catalog is what the store holds, as the primary says now; nil while it does not.
@@ -224,9 +228,10 @@ func (o Observation) mayHoldData() bool {
 }
 
 // isReady says whether the instance serves. A sidecar that does not run is none of
-// the server's business.
+// the server's business. One whose server is being stopped is ready no more, before
+// the probes notice.
 func (i Instance) isReady() bool {
-	if i.Pod == nil || i.Pod.DeletionTimestamp != nil || i.State != nil && !i.State.Ready {
+	if i.Pod == nil || i.Pod.DeletionTimestamp != nil || i.State != nil && (!i.State.Ready || i.State.Phase == instanceapi.PhaseStopping) {
 		return false
 	}
 	return i.Pod.Status.Phase == corev1.PodRunning && hasTrueCondition(i.Pod, corev1.PodReady) ||

@@ -49,6 +49,7 @@ func (w *world) podUIDs() map[string]types.UID {
 
 // Each kind of change goes its way: who restarts, in which order, and how.
 func TestWaysOfAChange(t *testing.T) {
+	pure(t)
 	connections := func(n string) func(w *world) { return func(w *world) { w.set("max_connections", n) } }
 	cases := []struct {
 		why    string
@@ -133,6 +134,7 @@ func TestWaysOfAChange(t *testing.T) {
 // B-18: edits that follow each other while a change is under way: the last one
 // wins, and the status never speaks of an earlier one.
 func TestB18EditsDuringAChange(t *testing.T) {
+	pure(t)
 	for turns := range 12 {
 		w := settledWorld(3)
 		w.ask("2")

@@ -223,6 +223,13 @@ func (o Observation) freeInstance() string {
 	}
 }
 
+// isTakenFrom says whether the instance that a restore is to make is there before
+// anything was set aside: it was made by a pass that had not seen the restore, or was
+// not seen by the one that chose it. Its volumes are none of the restore's.
+func (o Observation) isTakenFrom(r *rollback) bool {
+	return r.restore != nil && r.stops() && !o.isUnderWay() && (find(o, r.instance).Pod != nil || len(find(o, r.instance).allClaims()) > 0)
+}
+
 // sourceOf is what the agent is told that makes the new instance; nil if nobody knows
 // any more.
 func (o Observation) sourceOf(r *v1.PostgresRestore) *instanceapi.Restore {
@@ -241,7 +248,9 @@ func takeStep(o Observation, p *Plan, r *rollback) {
 	made := find(o, r.instance)
 	switch r.phase {
 	case v1.RestoreStopping:
-		if old := o.oldClaims(r); !o.hasPods() && !o.isLed() && allSetAside(old) {
+		if o.isTakenFrom(r) {
+			next.Instance = o.freeInstance()
+		} else if old := o.oldClaims(r); !o.hasPods() && !o.isLed() && allSetAside(old) {
 			next.Phase, next.KeptVolumes = v1.RestoreRestoring, namesSorted(old)
 		}
 	case v1.RestoreRestoring:
@@ -310,7 +319,7 @@ func (o Observation) isUnderWay() bool {
 func rollBack(o Observation, p *Plan) {
 	switch r := p.Rollback; {
 	case r.stops():
-		if o.hasPods() {
+		if o.hasPods() || o.isTakenFrom(r) {
 			p.wait("PostgresRestore %s: the instances stop before %s is made of the backup", r.name, r.instance)
 			return
 		}

@@ -167,6 +167,25 @@ func TestARestoreInPlaceKeepsTheOldVolumes(t *testing.T) {
 	}
 }
 
+// An instance that was made in the very moment, so that its number seemed free, keeps
+// its volume as the others do, and another is made of the backup.
+func TestARestoreInPlaceTakesNoNumberThatIsInUse(t *testing.T) {
+	w := settledWorld(3)
+	w.rolling(v1.RestoreStopping)
+	chosen := w.restore("undo").Status.Instance
+	w.store(w.born(specs.Volume(w.cluster, chosen)))
+	w.catchUp(allKinds...)
+	for n := 0; w.restore("undo").Status.Phase == v1.RestoreStopping; n++ {
+		if n > 100 {
+			t.Fatal("the instances do not stop")
+		}
+		w.turns(1)
+	}
+	if s := w.restore("undo").Status; s.Instance == chosen || !slices.Contains(s.KeptVolumes, chosen) {
+		t.Errorf("%s is made of the backup, and %v are kept; %s was there before", s.Instance, s.KeptVolumes, chosen)
+	}
+}
+
 // Roles and databases count as they did while a cluster is rolled back; the new primary
 // brings them to what is declared.
 func TestRolesOfAClusterThatIsRolledBack(t *testing.T) {
@@ -244,6 +263,7 @@ func (w *world) turns(turns int) {
 
 // What can't be is refused before anything is stopped.
 func TestWhatCantBeRolledBack(t *testing.T) {
+	pure(t)
 	for why, c := range map[string]struct {
 		prepare func(w *world)
 		backup  string

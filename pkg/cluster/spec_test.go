@@ -66,6 +66,7 @@ func fullExample(t *testing.T) map[string]any {
 // What the API server accepts is a cluster like any other, and what it refuses
 // must not hurt either: an operator may meet it with an older schema.
 func TestOptionalBlocksCanBeLeftOut(t *testing.T) {
+	pure(t)
 	s, err := apischema.New(deploy.PostgresClusterCRD)
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -162,19 +161,17 @@ func beginVerification(o Observation, p *Plan) {
 	if o.Cluster.Spec.Paused || p.Stop || p.Rollback != nil || p.SpecError != "" || !o.primaryServes() || o.Catalog == nil {
 		return
 	}
-	for _, info := range slices.Backward(o.Catalog.Backups) {
-		if info.Unusable != "" {
-			continue
-		}
-		name := cmp.Or(info.Name, info.ID)
-		for _, b := range o.Backups {
-			if idOf(b) == info.ID {
-				name = b.Name
-			}
-		}
-		p.create(specs.VerifyPod(o.Cluster, info.ID, name, o.OperatorImage), "", "")
+	info := o.newestInCatalog()
+	if info == nil {
 		return
 	}
+	name := cmp.Or(info.Name, info.ID)
+	for _, b := range o.Backups {
+		if idOf(b) == info.ID {
+			name = b.Name
+		}
+	}
+	p.create(specs.VerifyPod(o.Cluster, info.ID, name, o.OperatorImage), "", "")
 }
 
 // followVerification looks what has become of the pod.

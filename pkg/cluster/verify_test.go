@@ -222,6 +222,7 @@ var verifyCases = []analyseCase{
 // Each proof is told once, whatever pass sees what, and makes one event; nothing of it
 // stays.
 func TestEachProofIsToldOnce(t *testing.T) {
+	pure(t)
 	for why, proof := range map[string]instanceapi.Proof{
 		v1.ReasonBackupProved:    {Until: time.Date(2026, 11, 29, 4, 59, 58, 0, time.UTC)},
 		v1.ReasonBackupNotProved: {Failed: "it is damaged"},

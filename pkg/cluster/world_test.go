@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -85,6 +86,8 @@ type world struct {
 	// bucket is the store of backups, and catalogRead what the operator has read of it.
 	bucket      backupStore
 	catalogRead *instanceapi.Catalog
+	// unlisted are backups that the catalog does not show, as a Loop knows them.
+	unlisted sightings
 
 	// leafLifetime is for how long new certificates are valid; 0: as long as usual.
 	leafLifetime time.Duration
@@ -133,6 +136,15 @@ const noLibrary = "nope"
 
 var allKinds = []string{"ConfigMap", "EndpointSlice", "Lease", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PostgresBackup", "PostgresRestore", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
 
+// pure marks a test without goroutines that takes long: with -short, as under the
+// race detector, which has nothing to find there, it is left out.
+func pure(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("there are no goroutines")
+	}
+}
+
 func newWorld(instances int32) *world {
 	w := &world{
 		now: time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC),
@@ -151,7 +163,7 @@ func newWorld(instances int32) *world {
 		mounted: map[types.UID]*corev1.Secret{}, verified: &sync.Map{},
 		cut:  map[string]bool{},
 		late: map[string]bool{},
-		lost: map[types.UID]string{},
+		lost: map[types.UID]string{}, unlisted: sightings{},
 	}
 	for _, kind := range allKinds {
 		w.objects[kind] = map[string]object{}
@@ -191,6 +203,7 @@ func (w *world) clone() *world {
 	c.data, c.servers, c.states, c.mounted = copies(w.data), copies(w.servers), maps.Clone(w.states), maps.Clone(w.mounted)
 	c.theirs = maps.Clone(w.theirs)
 	c.cut, c.late, c.lost = maps.Clone(w.cut), maps.Clone(w.late), maps.Clone(w.lost)
+	c.unlisted = maps.Clone(w.unlisted)
 	c.cached = nil
 	c.catchUp(allKinds...)
 	return &c
@@ -287,6 +300,7 @@ func (w *world) observe() Observation {
 	w.readCatalog(&o)
 	o.LeafLifetime = w.leafLifetime
 	o.Theirs = readTheirSecrets(context.Background(), w.readTheirs, o.Cluster.Spec.TLS)
+	w.unlisted.noteUnlisted(&o)
 	new(Loop).lookAtTheClock(&o) // as an operator that has just begun
 	o.BackupWaited = w.silent
 	o.Nodes, o.LeaseUnchanged, o.Ended = w.nodes, w.unchanged, w.ended

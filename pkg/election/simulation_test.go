@@ -87,6 +87,9 @@ func (w *world) stayWell() {
 }
 
 func TestSimulation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("there are no goroutines, for which the race detector would take minutes")
+	}
 	for _, c := range clusters {
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
@@ -106,6 +109,9 @@ func TestSimulation(t *testing.T) {
 
 // Each rule is there for a reason: without it the simulation finds a violation.
 func TestEveryRuleIsNeeded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("there are no goroutines, for which the race detector would take minutes")
+	}
 	for _, x := range []struct {
 		without rule
 		cluster

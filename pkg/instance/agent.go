@@ -166,7 +166,7 @@ func New(o Options, kube Kubernetes, log *logrus.Entry, serverLog io.Writer) (*A
 	a.room, a.backups = &room{}, &backupTaker{}
 	a.catalog = &cataloguer{agent: a, kicked: make(chan struct{}, 1)}
 	a.deposits = &deposits{options: o, kube: kube, dir: a.volume.pgWAL()}
-	a.archiver = &archiver{view: a.view, log: log, deposits: a.deposits, room: a.room, now: time.Now,
+	a.archiver = &archiver{view: a.view, log: log, deposits: a.deposits, room: a.room, now: time.Now, patience: slowAfter,
 		systemID: func() string { return a.status.snapshot().SystemID }}
 	a.declarer = newDeclarer(a)
 	server, err := pgrun.Open(o.RunDir, o.Port, "postgres")

@@ -20,6 +20,9 @@ const (
 	// retryEvery is how often a file is tried again that could not be archived. The
 	// server itself may wait for a minute.
 	retryEvery = 5 * time.Second
+	// slowAfter is from when on a store that has neither taken a file nor refused it
+	// counts as failing: a connection may hang for many minutes.
+	slowAfter = 30 * time.Second
 	// countEvery bounds how often the files are counted that wait.
 	countEvery = 2 * time.Second
 )
@@ -37,6 +40,8 @@ type archiver struct {
 	systemID func() string
 	room     *room
 	now      func() time.Time
+	// patience is slowAfter, but in tests.
+	patience time.Duration
 
 	mu    sync.Mutex
 	state instanceapi.ArchiveState
@@ -124,10 +129,13 @@ func (a *archiver) push(service, ctx context.Context, in instanceapi.Store, name
 	defer cancel(nil)
 	stop := context.AfterFunc(service, func() { cancel(context.Cause(service)) })
 	defer stop()
+	pushing, pushed := context.WithCancel(ctx)
+	defer time.AfterFunc(a.patience, func() { a.noteSlow(pushing, name) }).Stop()
 	d, err := a.deposits.deposit(in, a.systemID())
 	if err == nil {
 		err = d.pusher.Push(ctx, name)
 	}
+	pushed() // what is noted from here on is how it has ended
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause // it says nothing about the archive
 	}
@@ -149,6 +157,15 @@ func (a *archiver) note(name string, err error) {
 		return
 	}
 	a.failLocked(err, now)
+}
+
+// noteSlow takes note that a file is still on its way, unless pushing has ended.
+func (a *archiver) noteSlow(pushing context.Context, name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if pushing.Err() == nil {
+		a.failLocked(fmt.Errorf("archive %s: the store has neither taken nor refused it for %s; it is still being tried", name, a.patience), a.now().UTC())
+	}
 }
 
 func (a *archiver) failLocked(err error, now time.Time) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pgop/postgres-operator/pkg/backup"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
@@ -140,4 +141,20 @@ func TestD14StoreThatHangsHoldsUpNoShutdown(t *testing.T) {
 	if err != nil || control.State != "shut down" {
 		t.Errorf("the server is %q (%v)", control.State, err)
 	}
+}
+
+// D-14: a store that takes connections and then neither takes nor refuses anything is told
+// of long before a connection is given up.
+func TestD14StoreThatHangsIsToldOf(t *testing.T) {
+	t.Parallel()
+	w, p := alone(t)
+	p.archiver.patience = time.Second
+	hanging := listenAndSayNothing(t)
+	w.kube.setSecret("s3-login", false, map[string]string{instanceapi.S3KeyID: "a", instanceapi.S3Key: "b"})
+	w.backUp(instanceapi.Store{S3: &instanceapi.S3Store{Bucket: "backups", Prefix: "shop", Endpoint: "http://" + hanging, Region: "us-east-1", CredentialsSecret: "s3-login"}})
+	name := p.endSegment()
+	p.waitFor("tells of it", archivesFailing(name+": the store has neither taken nor refused it"))
+	store := w.onVolume("shop")
+	w.backUp(store)
+	p.waitFor("archives well elsewhere", archivesWell)
 }

@@ -64,7 +64,7 @@ func newArchiving(b *testing.B) *archiving {
 	a.view = &view{wake: func() {}, log: a.log, config: knownConfig{Known: true}}
 	a.view.config.Config.Backups = &instanceapi.Backups{Store: instanceapi.Store{S3: &instanceapi.S3Store{Bucket: server.Bucket, Prefix: "shop",
 		Endpoint: server.Endpoint, Region: "us-east-1", CredentialsSecret: "s3-login"}}}
-	a.archiver = &archiver{view: a.view, log: a.log, deposits: &deposits{options: a.options, kube: kube, dir: dir}, room: &room{}, now: time.Now,
+	a.archiver = &archiver{view: a.view, log: a.log, deposits: &deposits{options: a.options, kube: kube, dir: dir}, room: &room{}, now: time.Now, patience: slowAfter,
 		systemID: func() string { return "7000000000000000001" }}
 	a.archiver.serve()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -5,9 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +20,8 @@ const (
 	// catalogSoon how soon it tries again after that has failed.
 	catalogEvery = 5 * time.Minute
 	catalogSoon  = 15 * time.Second
+	// sweepEvery is how often what is half written is looked for.
+	sweepEvery = 6 * time.Hour
 )
 
 // cataloguer reads what the store holds, and removes what is kept no longer, for the
@@ -27,6 +29,8 @@ const (
 type cataloguer struct {
 	agent  *Agent
 	kicked chan struct{}
+	// sweptAt is when what is half written was looked for last.
+	sweptAt time.Time
 
 	mu      sync.Mutex
 	reason  catalogReason
@@ -141,6 +145,18 @@ func (c *cataloguer) read(ctx context.Context, reason catalogReason) (instanceap
 		return instanceapi.Catalog{}, err
 	}
 	retention := backup.Retention{Keep: reason.Backups.Retention.Keep, Within: reason.Backups.Retention.Within.Duration}
+	if now.Sub(c.sweptAt) >= sweepEvery {
+		c.sweptAt = now
+		if err := d.repository.Sweep(ctx, now); err != nil {
+			// It costs room, and nothing else; a login may lack the right to it.
+			c.agent.log.WithError(err).Warn("looking in the store for what is half written failed")
+		}
+	}
+	present := c.agent.observer.observe(ctx, freshEnough).Timeline
+	if present == 0 {
+		return instanceapi.Catalog{}, errors.New("the server does not tell its timeline, and so not which backups lead there")
+	}
+	found.Present = present
 	removal := backup.Expire(found, retention, now, runningBackups(reason))
 	if len(removal.Backups)+len(removal.WAL) > 0 {
 		c.agent.log.WithField("backups", removal.Backups).WithField("segments", len(removal.WAL)).Info("removing from the store what is kept no longer")
@@ -150,6 +166,7 @@ func (c *cataloguer) read(ctx context.Context, reason catalogReason) (instanceap
 		if found, err = d.repository.ReadCatalog(ctx); err != nil {
 			return instanceapi.Catalog{}, err
 		}
+		found.Present = present
 	}
 	return describeCatalog(found, now)
 }
@@ -163,15 +180,16 @@ func runningBackups(reason catalogReason) []string {
 
 // describeCatalog says what people are told of an archive.
 func describeCatalog(found backup.Catalog, now time.Time) (instanceapi.Catalog, error) {
-	archived := map[string]bool{}
-	for _, file := range found.WAL.Files {
-		archived[file.Text] = true
-	}
 	var told instanceapi.Catalog
-	usable := backup.Catalog{WAL: found.WAL}
-	for _, record := range found.Records {
+	unusable := backup.Unusable(found)
+	usable := backup.Catalog{WAL: found.WAL, Present: found.Present}
+	for n, window := range backup.Windows(found) {
+		record := found.Records[n]
 		info := backupInfo(record)
-		if info.Unusable = whyUnusable(found.Records, record, archived); info.Unusable == "" {
+		info.LeftBehind, info.Until = found.IsLeftBehind(record), window.Last
+		if why := unusable[record.ID]; why != nil {
+			info.Unusable, info.Until = why.Error(), time.Time{}
+		} else {
 			usable.Records = append(usable.Records, record)
 		}
 		told.Backups = append(told.Backups, info)
@@ -192,20 +210,6 @@ func describeCatalog(found backup.Catalog, now time.Time) (instanceapi.Catalog, 
 	sum := sha256.Sum256(text)
 	told.Version, told.ReadAt = hex.EncodeToString(sum[:8]), now.UTC()
 	return told, nil
-}
-
-// whyUnusable says why a backup can't be restored; empty: it can.
-func whyUnusable(records []backup.Record, record backup.Record, archived map[string]bool) string {
-	chain, err := backup.Chain(records, record.ID)
-	if err != nil {
-		return err.Error()
-	}
-	last := chain[len(chain)-1]
-	missing := slices.IndexFunc(last.Segments(), func(name string) bool { return !archived[name] })
-	if missing >= 0 {
-		return fmt.Sprintf("the archive lacks the WAL segment %s, which it needs", last.Segments()[missing])
-	}
-	return ""
 }
 
 // last is the catalog as it was read last, and why a later look has failed.

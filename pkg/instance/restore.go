@@ -166,7 +166,9 @@ type restoreSource struct {
 	// chain are the backup and those that it goes on from, the full one first.
 	chain  []backup.Record
 	target backup.Target
-	gap    string
+	// timeline is what recovery_target_timeline is to be.
+	timeline string
+	gap      string
 }
 
 func (s restoreSource) record() backup.Record { return s.chain[len(s.chain)-1] }
@@ -213,7 +215,8 @@ func (a *Agent) findSource(ctx context.Context, from instanceapi.Restore) (resto
 	if err != nil {
 		return restoreSource{}, err
 	}
-	s := restoreSource{repository: repository, target: target, gap: backup.Gap(catalog.WAL, record)}
+	s := restoreSource{repository: repository, target: target,
+		timeline: backup.RecoveryTimeline(catalog, record), gap: backup.Gap(catalog, record)}
 	if s.chain, err = backup.Chain(catalog.Records, record.ID); err != nil {
 		return restoreSource{}, err
 	}
@@ -231,7 +234,7 @@ func (a *Agent) findSource(ctx context.Context, from instanceapi.Restore) (resto
 // target is reached soonest.
 func chooseBackup(catalog backup.Catalog, id string, target backup.Target) (backup.Record, error) {
 	if id == "" {
-		return backup.Choose(catalog.Records, target)
+		return backup.Choose(catalog, target)
 	}
 	for _, record := range catalog.Records {
 		if record.ID == id {
@@ -305,6 +308,7 @@ func (a *Agent) replayArchive(ctx context.Context, s restoreSource) error {
 		return err
 	}
 	parameters := s.target.Parameters()
+	parameters["recovery_target_timeline"] = s.timeline
 	parameters["restore_command"] = command
 	// The history of its own timeline is to be archived, and not what it restores.
 	parameters["archive_mode"] = "on"

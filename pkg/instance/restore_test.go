@@ -443,3 +443,57 @@ func TestRestoreAcrossAFailoverThatLostThePrimarysVolume(t *testing.T) {
 		restored.stop()
 	}
 }
+
+// D-18: after a cluster was restored to an earlier time in its own archive, the backups
+// that were taken meanwhile lie on the way that was left. One of them is restored along
+// that way, if it is named. What leads to the present is chosen by itself, is what an
+// incremental one goes on from, and is kept.
+func TestD18BackupsOfATimelineThatWasLeft(t *testing.T) {
+	t.Parallel()
+	world := newWorldFor(t, 17)
+	world.conf["summarize_wal"] = "on"
+	first, p, store := sourceIn(world)
+	old := p.takeWell(backup.Full, "")
+	at := p.write(1)
+	p.write(2)
+	left := p.takeWell(backup.Full, "")
+	p.write(3)
+	p.archiveAll(store)
+	p.stop()
+
+	undo := first.restores(instanceapi.Restore{Store: store, Target: instanceapi.RestoreTarget{Time: at.UTC().Format(time.RFC3339Nano)}})
+	undo.conf["summarize_wal"] = "on"
+	undo.apply(func() {
+		undo.config.Backups = &instanceapi.Backups{Store: store, Retention: instanceapi.Retention{Keep: 1}}
+	})
+	present := undo.start("shop-1", "127.0.0.1")
+	present.waitFor("ready", isReady)
+	present.write(4)
+	present.archiveAll(store)
+	catalog := present.awaitCatalog("both backups", func(c instanceapi.Catalog) bool { return len(c.Backups) == 2 })
+	if !catalog.Backups[1].LeftBehind || catalog.Backups[0].LeftBehind || !catalog.First.Equal(old.StoppedAt) || catalog.Gap != "" {
+		t.Errorf("the catalog says %+v", catalog)
+	}
+
+	for what, c := range map[string]struct {
+		restore instanceapi.Restore
+		want    string
+	}{
+		"none is named":                        {instanceapi.Restore{Store: store}, "1 4"},
+		"the one that was left behind is":      {instanceapi.Restore{Store: store, ID: left.ID}, "1 2 3"},
+		"to the end of the one that was left":  {instanceapi.Restore{Store: store, ID: left.ID, Target: instanceapi.RestoreTarget{Immediate: true}}, "1 2"},
+		"a time after both, and none is named": {instanceapi.Restore{Store: store, Target: instanceapi.RestoreTarget{LSN: present.query("SELECT pg_current_wal_flush_lsn()")}}, "1 4"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			restored := first.restores(c.restore).start("shop-1", "127.0.0.1")
+			restored.waitFor("ready", isReady)
+			if got := restored.ledger(); got != c.want {
+				t.Errorf("it has %q, want %q", got, c.want)
+			}
+			restored.stop()
+		})
+	}
+	if info := present.takeWell(backup.Incremental, old.ID); info.Timeline != 2 {
+		t.Errorf("the incremental one is %+v", info)
+	}
+}

@@ -209,6 +209,15 @@ func (b *bucket) List(ctx context.Context, prefix string, each func(backup.Objec
 	return b.note(store.List(ctx, prefix, each))
 }
 
+// Sweep implements backup.Store.
+func (b *bucket) Sweep(ctx context.Context, prefix string, before time.Time) error {
+	store, err := b.ready(ctx)
+	if err != nil {
+		return err
+	}
+	return b.note(store.Sweep(ctx, prefix, before))
+}
+
 // Delete implements backup.Store.
 func (b *bucket) Delete(ctx context.Context, key string) error {
 	store, err := b.ready(ctx)

@@ -303,3 +303,42 @@ func TestD18RetentionRemovesWhatIsKeptNoLonger(t *testing.T) {
 	must(t, err)
 	must(t, r.CheckBackup(t.Context(), []backup.Record{record}))
 }
+
+// D-01, D-18: a backup that a replica takes goes on while another becomes the primary, and
+// is complete with the WAL of both timelines. Of the segment in which the old one was left
+// there is none but the new one's.
+func TestD18ABackupGoesOnAcrossAFailover(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	store := w.onVolume("shop")
+	pods := w.three(instanceapi.HA{MaxLag: 1 << 30}, func(w *world) { w.config.Backups = &instanceapi.Backups{Store: store, MaxRate: 3 << 19} })
+	must(t, pods["shop-1"].sql.Exec(t.Context(), "CREATE TABLE public.ledger (n int)"))
+	p := pods["shop-3"]
+	id := p.ask(backup.Full, "")
+	p.waitFor("is under way", func(s instanceapi.State) bool { return s.Backup != nil && s.Backup.Done > 0 })
+	pods["shop-1"].vanish()
+	primary := w.awaitPrimary(pods, "shop-1")
+	if primary == p {
+		t.Skip("the replica that takes the backup was elected, and gives it up")
+	}
+	primary.write(1)
+	w.eventually("row 1 on the replica", func() bool { return p.ledger() == "1" }, p.ledger)
+	must(t, p.sql.Exec(t.Context(), "CHECKPOINT")) // writes pages with WAL of the new timeline
+	state := p.waitFor("has ended its backup", func(s instanceapi.State) bool {
+		return s.Backup != nil && s.Backup.ID == id && (s.Backup.Complete != nil || s.Backup.Failed != "")
+	})
+	if state.Backup.Failed != "" {
+		t.Fatalf("the backup has failed: %s", state.Backup.Failed)
+	}
+	w.apply(func() { w.config.TakeBackup = nil })
+	catalog := primary.awaitCatalog("the backup", func(c instanceapi.Catalog) bool { return len(c.Backups) == 1 })
+	if got := catalog.Backups[0]; got.Unusable != "" || got.Timeline != 2 || catalog.Gap != "" {
+		t.Errorf("the catalog says %+v", catalog)
+	}
+	primary.archiveAll(store)
+	restored := w.restores(instanceapi.Restore{Store: store}).start("shop-1", "127.0.0.1")
+	restored.waitFor("ready", isReady)
+	if got := restored.ledger(); got != "1" {
+		t.Errorf("it has %q", got)
+	}
+}

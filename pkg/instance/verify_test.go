@@ -137,12 +137,15 @@ func TestBackupOfADamagedPageIsNotProved(t *testing.T) {
 	// With checksums, such a backup is not even taken: pg_basebackup refuses the page.
 	first.apply(func() { first.config.Bootstrap.DataChecksums = false })
 	w, p, store := sourceIn(first)
-	must(t, p.sql.Exec(t.Context(), "CREATE TABLE public.victim (n int); INSERT INTO public.victim SELECT generate_series(1, 1000); CHECKPOINT"))
+	must(t, p.sql.Exec(t.Context(), "CREATE TABLE public.victim (n int) WITH (autovacuum_enabled = off); INSERT INTO public.victim SELECT generate_series(1, 1000)"))
+	// After that the server has no reason to write the page again.
+	must(t, p.sql.Exec(t.Context(), "VACUUM (FREEZE) public.victim"))
+	must(t, p.sql.Exec(t.Context(), "CHECKPOINT"))
 	path := filepath.Join(p.volume.data(), p.query("SELECT pg_relation_filepath('public.victim')"))
 	page, err := os.ReadFile(path)
 	must(t, err)
-	// The header of a row.
-	copy(page[4000:], "this is no tuple")
+	// The whole header of a row.
+	copy(page[4000:], "this is no header of a tuple at all")
 	must(t, os.WriteFile(path, page, 0o600))
 	info := p.takeWell(backup.Full, "")
 	p.archiveAll(store)

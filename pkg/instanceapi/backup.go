@@ -156,6 +156,11 @@ type BackupInfo struct {
 	// Unusable says why it can't be restored, such as a parent that is gone, or WAL
 	// that the archive has lost; empty: it can.
 	Unusable string `json:"unusable,omitempty"`
+	// LeftBehind: the cluster was restored to a time before the end of this backup. It can
+	// be restored along the timeline that was left, and nothing leads from it to the present.
+	LeftBehind bool `json:"leftBehind,omitempty"`
+	// Until is the last time to which it can be restored; zero: not known.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // CatalogPath is where the agent of the primary tells what the store holds, by GET.

@@ -90,8 +90,8 @@ func TestA12LongestName(t *testing.T) {
 func TestA06UnknownFieldsAreToldOf(t *testing.T) {
 	t.Parallel()
 	f := framework.New(t)
-	const spec = "{postgres: {version: 17, max_connections: 125}, storage: {size: 1Gi}, backup: {}}"
-	expectRefusal(t, "strict", post(f, f.Postgres, "shop", spec, "Strict"), `unknown field "spec.postgres.max_connections"`, `unknown field "spec.backup"`)
+	const spec = "{postgres: {version: 17, max_connections: 125}, storage: {size: 1Gi}, backups: {}}"
+	expectRefusal(t, "strict", post(f, f.Postgres, "shop", spec, "Strict"), `unknown field "spec.postgres.max_connections"`, `unknown field "spec.backups"`)
 
 	warned := &warnings{}
 	config := rest.CopyConfig(f.Config)
@@ -103,7 +103,7 @@ func TestA06UnknownFieldsAreToldOf(t *testing.T) {
 	if err := post(f, client, "shop", spec, ""); err != nil {
 		t.Fatal(err)
 	}
-	for _, field := range []string{"spec.postgres.max_connections", "spec.backup"} {
+	for _, field := range []string{"spec.postgres.max_connections", "spec.backups"} {
 		if !strings.Contains(warned.String(), `unknown field "`+field+`"`) {
 			t.Errorf("no warning of %s: %s", field, warned)
 		}

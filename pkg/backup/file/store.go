@@ -15,6 +15,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/pgop/postgres-operator/pkg/backup"
 )
@@ -183,8 +184,16 @@ func (s *Store) Delete(_ context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", key, err)
 	}
-	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.remove(target); err != nil {
 		return fmt.Errorf("delete %s: %w", key, err)
+	}
+	return nil
+}
+
+// remove removes a file, and the directories in which nothing is left.
+func (s *Store) remove(target string) error {
+	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	for dir := filepath.Dir(target); dir != s.dir; dir = filepath.Dir(dir) {
 		if os.Remove(dir) != nil {
@@ -192,6 +201,43 @@ func (s *Store) Delete(_ context.Context, key string) error {
 		}
 	}
 	return nil
+}
+
+// Sweep implements backup.Store.
+func (s *Store) Sweep(ctx context.Context, prefix string, before time.Time) error {
+	start := filepath.Join(s.dir, filepath.FromSlash(path.Dir(prefix+"x")))
+	err := filepath.WalkDir(start, func(at string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // removed meanwhile, or never there
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !entry.Type().IsRegular() || !strings.HasPrefix(entry.Name(), temporary):
+			return nil
+		}
+		return s.sweep(at, entry, prefix, before)
+	})
+	if err != nil {
+		return fmt.Errorf("sweep %s: %w", prefix, err)
+	}
+	return nil
+}
+
+func (s *Store) sweep(at string, entry fs.DirEntry, prefix string, before time.Time) error {
+	relative, err := filepath.Rel(s.dir, at)
+	if err != nil {
+		return err
+	}
+	info, err := entry.Info()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // removed meanwhile
+	}
+	if err != nil || !info.ModTime().Before(before) || !strings.HasPrefix(filepath.ToSlash(relative), prefix) {
+		return err
+	}
+	return s.remove(at)
 }
 
 func (s *Store) path(key string) (string, error) {

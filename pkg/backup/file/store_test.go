@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pgop/postgres-operator/pkg/backup"
 	"github.com/pgop/postgres-operator/pkg/backup/file"
@@ -50,5 +51,35 @@ func TestDeletedObjectsLeaveNoDirectories(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// D-01: what a writer that was killed has left goes once it is old, and nothing else.
+func TestD01SweepRemovesWhatWasLeftHalfWritten(t *testing.T) {
+	dir, ctx := t.TempDir(), context.Background()
+	store := file.New(dir)
+	now := time.Now()
+	leave := func(path string, at time.Time) string {
+		path = filepath.Join(dir, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("x"), 0o600), os.Chtimes(path, at, at)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	gone := leave("shop/base/b/.writing-1", now.Add(-time.Hour))
+	kept := []string{leave("shop/base/c/.writing-2", now), leave("shop/wal/a", now.Add(-time.Hour)), leave("shopping/.writing-3", now.Add(-time.Hour))}
+	if err := store.Sweep(ctx, "shop/", now.Add(-time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Dir(gone)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what was left is there: %v", err)
+	}
+	for _, path := range kept {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := store.Sweep(ctx, "nothing/here/", now); err != nil {
+		t.Error(err)
 	}
 }

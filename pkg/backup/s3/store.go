@@ -10,6 +10,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -152,6 +154,37 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 		return fmt.Errorf("delete %s: %w", key, err)
 	}
 	return nil
+}
+
+// Sweep implements backup.Store. What it ends are uploads in parts: services keep, and
+// charge for, the parts of those that were neither completed nor aborted.
+func (s *Store) Sweep(ctx context.Context, prefix string, before time.Time) error {
+	const atOnce = 1000
+	keyMarker, uploadMarker := "", ""
+	for {
+		found, err := s.core.ListMultipartUploads(ctx, s.config.Bucket, prefix, keyMarker, uploadMarker, "", atOnce)
+		if err != nil {
+			return fmt.Errorf("sweep %s: %w", prefix, classify(err))
+		}
+		for _, upload := range found.Uploads {
+			if !upload.Initiated.Before(before) || !strings.HasPrefix(upload.Key, prefix) {
+				continue
+			}
+			if err := s.abort(ctx, upload.Key, upload.UploadID); err != nil && !isGone(err) {
+				return fmt.Errorf("sweep %s: %w", upload.Key, err)
+			}
+		}
+		if !found.IsTruncated || found.NextKeyMarker == "" {
+			return nil
+		}
+		keyMarker, uploadMarker = found.NextKeyMarker, found.NextUploadIDMarker
+	}
+}
+
+// isGone says whether an upload has ended meanwhile.
+func isGone(err error) bool {
+	var answered *Error
+	return errors.As(err, &answered) && answered.Answer.Code == minio.NoSuchUpload
 }
 
 // Error is what the service answered: its own words, and what they mean here.

@@ -65,6 +65,12 @@ func (s *Store) createInParts(ctx context.Context, key string, part *buffer, res
 	parts, err := s.sendParts(ctx, key, upload, part, rest)
 	if err == nil {
 		_, err = s.core.CompleteMultipartUpload(ctx, s.config.Bucket, key, upload, parts, unlessThere())
+		if isGone(classify(err)) {
+			// It was completed before, by a request whose answer was lost; or aborted.
+			if _, statErr := s.Stat(ctx, key); statErr == nil {
+				return backup.ErrExists
+			}
+		}
 	}
 	if err != nil {
 		return errors.Join(classify(err), s.abort(ctx, key, upload))
