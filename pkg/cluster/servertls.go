@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// theirSecretsEvery is how often people's own Secrets are read, which no watch
+	// theirSecretsEvery is how often, at most, people's own Secrets are read, which no watch
 	// tells of.
-	theirSecretsEvery = 30 * time.Second
+	theirSecretsEvery = 20 * time.Second
 	// theirSecretsTimeout bounds that.
 	theirSecretsTimeout = 5 * time.Second
 	// clientsLearn is for how long clients must have been told of an authority before a
