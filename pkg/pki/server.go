@@ -139,11 +139,9 @@ func IsAboutToEnd(cert []byte, now time.Time) bool {
 func FirstEnd(leaves ...[]byte) time.Time {
 	var first time.Time
 	for _, leaf := range leaves {
-		for _, c := range certificates(leaf) {
-			if first.IsZero() || c.NotAfter.Before(first) {
-				first = c.NotAfter
-			}
-			break // what follows is the chain
+		chain := certificates(leaf)
+		if len(chain) > 0 && (first.IsZero() || chain[0].NotAfter.Before(first)) {
+			first = chain[0].NotAfter
 		}
 	}
 	return first
