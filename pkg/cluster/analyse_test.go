@@ -46,7 +46,8 @@ type analyseCase struct {
 // analyseCases each change a cluster of three that has settled;
 // testdata/analyse.txt has what a pass then plans and reports. Those of backups are
 // in backupCases, those of restores in place in rollbackCases, those of copies in
-// cloneCases, and those of proofs in verifyCases.
+// cloneCases, those of proofs in verifyCases, and those of people's own certificates in
+// certificateCases.
 var analyseCases = []analyseCase{
 	{why: "a new cluster: everything is made at once", change: func(w *world) { *w = *newWorld(3) }},
 	{why: "a settled cluster: nothing is done, whatever webhooks made of the pods", change: func(*world) {}},
@@ -560,6 +561,17 @@ var analyseCases = []analyseCase{
 	{why: "a new password is asked for, of a role that has none: refused", change: func(w *world) {
 		w.settleWith(declareSome)
 		w.annotate(v1.RotateAnnotation, "readers")
+	}},
+	{why: "a new password is asked for, of a role that shows a certificate: refused", change: func(w *world) {
+		w.settleWith(func(s *v1.PostgresClusterSpec) {
+			s.Roles = []v1.RoleSpec{{Name: "reporting", Login: true, ClientCertificate: true}}
+		})
+		w.annotate(v1.RotateAnnotation, "reporting")
+	}},
+	{why: "a role gets a certificate while its password is being exchanged: the exchange ends with the password", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.next("shop-role-reporting", "")
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Roles[0].ClientCertificate = true })
 	}},
 	{why: "a new password is asked for in a cluster that is stopped: refused", change: func(w *world) {
 		w.annotate(v1.RotateAnnotation, "app")
@@ -1220,7 +1232,7 @@ func TestAnalyse(t *testing.T) {
 	pure(t)
 	var all strings.Builder
 	seen := map[string]bool{}
-	for _, c := range slices.Concat(analyseCases, backupCases, rollbackCases, cloneCases, verifyCases) {
+	for _, c := range slices.Concat(analyseCases, backupCases, rollbackCases, cloneCases, verifyCases, certificateCases) {
 		if seen[c.why] {
 			t.Errorf("two cases %q", c.why)
 		}
@@ -1488,6 +1500,9 @@ func describe(w *world, o Observation, p Plan, s v1.PostgresClusterStatus) strin
 	var b strings.Builder
 	if reason, note := takeover(o); reason != "" {
 		fmt.Fprintf(&b, "event %s: %s\n", reason, note)
+	}
+	for _, n := range newsOfCertificates(o.Cluster.Status, s) {
+		fmt.Fprintf(&b, "event %s: %s\n", n.Reason, n.Note)
 	}
 	for _, a := range p.Actions {
 		fmt.Fprint(&b, a)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // ensureSecrets keeps the authorities, the application's login and the
-// certificates. What authorities there are is written down before anybody is
+// certificates, and what servers show of people's own. What authorities there are is written down before anybody is
 // told of it, so that a pass that is cut short forgets none that somebody
 // trusts; while there is nobody yet, everything is made at once.
 func ensureSecrets(o Observation, p *Plan) {
@@ -26,6 +27,10 @@ func ensureSecrets(o Observation, p *Plan) {
 	if err != nil {
 		p.wait("make the certificate authority: %v", err)
 		return
+	}
+	p.Serving = chooseServing(o, p, a.Trusted)
+	if p.Serving.Waits != "" {
+		p.RecheckAfter = min(p.RecheckAfter, servingRecheck)
 	}
 	next, step, written := a, pki.NoStep, areWritten(o, a)
 	if written {
@@ -41,7 +46,9 @@ func ensureSecrets(o Observation, p *Plan) {
 	if !written && len(use.Leaves) > 0 {
 		return
 	}
-	ensureLogins(o, p, a.Trusted)
+	clients := p.Serving.clients(a.Trusted)
+	ensureLogins(o, p, clients)
+	ensureClientCertificates(o, p, a, clients)
 	for _, name := range p.Members {
 		ensureCertificates(o, p, a, name)
 	}
@@ -61,7 +68,9 @@ func useOf(o Observation, p *Plan) pki.Use {
 
 // wereGiven says whether the instances and the clients were given what a says.
 func wereGiven(o Observation, p *Plan, a pki.Authorities) bool {
-	if o.Secrets[specs.AppSecret(o.Cluster.Name)] == nil || !clientsWereGiven(o, a.Trusted) {
+	o.Now = time.Time{} // a certificate that is renewed for its age delays no rotation
+	clients := p.Serving.clients(a.Trusted)
+	if o.Secrets[specs.AppSecret(o.Cluster.Name)] == nil || !clientsWereGiven(o, clients) || !certifiedWereGiven(o, a, clients) {
 		return false
 	}
 	return !slices.ContainsFunc(p.Members, func(name string) bool {
@@ -78,8 +87,13 @@ func wereGiven(o Observation, p *Plan, a pki.Authorities) bool {
 func doUse(o Observation, p *Plan) bool {
 	return !slices.ContainsFunc(p.Members, func(name string) bool {
 		i, secret := find(o, name), o.Secrets[specs.TLSSecret(name)]
-		return hasRead(i) && (secret == nil || i.State == nil || i.State.Credentials != instanceapi.CredentialsHash(secret.Data))
+		return hasRead(i) && (secret == nil || !usesCredentials(i, secret))
 	})
+}
+
+// usesCredentials says whether the instance says that it uses what the Secret has.
+func usesCredentials(i Instance, secret *corev1.Secret) bool {
+	return i.State != nil && i.State.Credentials == instanceapi.CredentialsHash(secret.Data)
 }
 
 // hasRead says whether the instance may have read its certificates.
@@ -140,7 +154,7 @@ func writeOperatorSecret(o Observation, p *Plan, a pki.Authorities, step pki.Ste
 		leaf = specs.CertificateOf(live)
 	}
 	if a.IsDue(leaf, pki.OperatorName, nil, o.Now) {
-		made, err := a.NewLeaf(pki.OperatorName, nil, o.Now)
+		made, err := a.NewLeaf(pki.OperatorName, nil, o.LeafLifetime, o.Now)
 		if err != nil {
 			p.wait("make the operator's certificate: %v", err)
 			return
@@ -184,18 +198,18 @@ func ensureCertificates(o Observation, p *Plan, a pki.Authorities, instance stri
 		server, replication = specs.CertificateOf(live), specs.ReplicationCertificateOf(live)
 	} else {
 		var err error
-		if server, err = a.NewLeaf(instance, specs.CertificateHosts(o.Cluster, instance, o.Services), o.Now); err == nil {
-			replication, err = a.NewLeaf(postgres.ReplicationRole, nil, o.Now)
+		if server, err = a.NewLeaf(instance, specs.CertificateHosts(o.Cluster, instance, o.Services), o.LeafLifetime, o.Now); err == nil {
+			replication, err = a.NewLeaf(postgres.ReplicationRole, nil, o.LeafLifetime, o.Now)
 		}
 		if err != nil {
 			p.wait("make the certificates of instance %s: %v", instance, err)
 			return
 		}
 	}
-	want := specs.NewTLSSecret(o.Cluster, instance, a.Trusted, server, replication)
+	want := specs.NewTLSSecret(o.Cluster, instance, a.Trusted, server, replication, p.Serving.ServerTLS)
 	if live == nil {
 		p.create(want, "", "")
-	} else if repaired := specs.RepairSecret(live, want); repaired != nil {
+	} else if repaired := specs.RepairTLSSecret(live, want); repaired != nil {
 		p.update(repaired)
 	}
 }

@@ -90,10 +90,11 @@ func TestPassesConverge(t *testing.T) {
 				w.annotate(v1.RotateAnnotation, rapid.SampledFrom([]string{"all", "app", "reporting", "theirs", "nobody"}).Draw(t, "role"))
 			},
 			"declare roles or none": func(t *rapid.T) {
-				some := rapid.Bool().Draw(t, "some")
+				some, certified := rapid.Bool().Draw(t, "some"), rapid.Bool().Draw(t, "with a certificate")
 				w.edit(func(s *v1.PostgresClusterSpec) {
 					if s.Roles, s.Databases = nil, nil; some {
 						declareSome(s)
+						s.Roles[0].ClientCertificate = certified
 					}
 				})
 			},
@@ -444,7 +445,7 @@ func checkStatus(t *rapid.T, c *v1.PostgresCluster) {
 		}
 	}
 	claims := map[string]bool{
-		"every condition is there":    len(s.Conditions) == 10,
+		"every condition is there":    len(s.Conditions) == 11,
 		"each condition has a reason": !slices.ContainsFunc(s.Conditions, func(c metav1.Condition) bool { return c.Reason == "" }),
 		"each False has a message, unless it is good news": !slices.ContainsFunc(s.Conditions, func(c metav1.Condition) bool {
 			return c.Status == metav1.ConditionFalse && c.Message == "" && c.Reason != v1.ReasonSettled

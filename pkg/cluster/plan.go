@@ -51,6 +51,8 @@ type Plan struct {
 	Verification *verification
 	// Rollback is the restore in place that is under way; nil: none is.
 	Rollback *rollback
+	// Serving is what servers show, and by whom they are verified.
+	Serving serving
 	// Change is how far a change has come that takes restarts.
 	Change changeProgress
 	// SwitchoverFailed is true when the primary has not handed over as asked.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,8 +13,57 @@ import (
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/pki"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
+
+// ensureClientCertificates keeps the logins of roles that show a certificate. One that
+// nobody asks for any more goes, since it would not be renewed.
+func ensureClientCertificates(o Observation, p *Plan, a pki.Authorities, trusted []byte) {
+	c := o.Cluster
+	wanted := map[string]bool{}
+	for _, r := range c.Spec.Roles {
+		if !specs.HasCertificate(r) || p.SpecError != "" && o.Secrets[specs.ClientSecret(c.Name, r.Name)] == nil {
+			continue
+		}
+		name := specs.ClientSecret(c.Name, r.Name)
+		wanted[name] = true
+		live := o.Secrets[name]
+		var leaf pki.Pair
+		if live != nil {
+			leaf = specs.CertificateOf(live)
+		}
+		if a.IsDue(leaf, r.Name, nil, o.Now) {
+			made, err := a.NewLeaf(r.Name, nil, o.LeafLifetime, o.Now)
+			if err != nil {
+				p.wait("make the certificate of role %s: %v", r.Name, err)
+				continue
+			}
+			leaf = made
+		}
+		want := specs.NewClientSecret(c, r, leaf, trusted)
+		if live == nil {
+			p.create(want, "", "")
+		} else if repaired := specs.RepairSecret(live, want); repaired != nil {
+			p.update(repaired)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Secrets)) {
+		if specs.IsClientSecret(c.Name, name) && !wanted[name] && p.SpecError == "" {
+			p.delete(o.Secrets[name], "", "")
+		}
+	}
+}
+
+// certifiedWereGiven says whether the roles that show a certificate have one of who
+// signs, and know whom to trust.
+func certifiedWereGiven(o Observation, a pki.Authorities, trusted []byte) bool {
+	return allOf(o.Cluster.Spec.Roles, func(r v1.RoleSpec) bool {
+		live := o.Secrets[specs.ClientSecret(o.Cluster.Name, r.Name)]
+		return !specs.HasCertificate(r) || live == nil ||
+			bytes.Equal(live.Data[specs.CAKey], trusted) && !a.IsDue(specs.CertificateOf(live), r.Name, nil, o.Now)
+	})
+}
 
 // clientsWereGiven says whether the logins name the authorities that are trusted.
 func clientsWereGiven(o Observation, trusted []byte) bool {
@@ -113,6 +163,9 @@ func roleStatuses(o Observation, p Plan) []v1.RoleStatus {
 	var rows []v1.RoleStatus
 	for _, r := range o.Cluster.Spec.Roles {
 		row := v1.RoleStatus{Name: r.Name, Secret: specs.SecretOfRole(o.Cluster, r)}
+		if specs.HasCertificate(r) {
+			row.Secret = specs.ClientSecret(o.Cluster.Name, r.Name)
+		}
 		i := slices.IndexFunc(o.Cluster.Status.Roles, func(s v1.RoleStatus) bool { return s.Name == r.Name })
 		if i >= 0 {
 			row.Ready, row.Message, row.NextRotation = o.Cluster.Status.Roles[i].Ready, o.Cluster.Status.Roles[i].Message, o.Cluster.Status.Roles[i].NextRotation

@@ -158,6 +158,9 @@ func loginsToRotate(c *v1.PostgresCluster, asked string) (logins []specs.Login, 
 		return rotatable[i : i+1], ""
 	}
 	for _, r := range c.Spec.Roles {
+		if r.Name == asked && specs.HasCertificate(r) {
+			return nil, fmt.Sprintf("the role logs in by the certificate in the Secret %s, which is renewed by itself, and has no password to exchange", specs.ClientSecret(c.Name, asked))
+		}
 		if r.Name == asked && specs.SecretOfRole(c, r) != "" {
 			return nil, fmt.Sprintf("the password of the role is that of your Secret %s; edit it there", specs.SecretOfRole(c, r))
 		}
@@ -195,8 +198,8 @@ func problemOf(e instanceapi.DeclaredEntry) string {
 }
 
 // ensureLogins keeps the logins that the operator publishes, and exchanges their
-// passwords. One whose password is no longer its role's goes; that of an entry that was
-// removed from the spec stays, as the role does.
+// passwords. One whose password is no longer its role's goes, unless the spec that says so
+// is refused; that of an entry that was removed from the spec stays, as the role does.
 func ensureLogins(o Observation, p *Plan, trusted []byte) {
 	c := o.Cluster
 	for _, l := range specs.Logins(c) {
@@ -208,6 +211,9 @@ func ensureLogins(o Observation, p *Plan, trusted []byte) {
 		} else {
 			keepLogin(o, p, l, live, trusted)
 		}
+	}
+	if p.SpecError != "" {
+		return
 	}
 	for _, r := range c.Spec.Roles {
 		live := o.Secrets[specs.RoleSecret(c.Name, r.Name)]
@@ -221,11 +227,11 @@ func ensureLogins(o Observation, p *Plan, trusted []byte) {
 func keepLogin(o Observation, p *Plan, l specs.Login, live *corev1.Secret, trusted []byte) {
 	next := specs.NextPassword(live)
 	if !l.Foreign && next != "" && o.loginEntry(l.Role).Next == instanceapi.PasswordMark(next) {
-		p.Actions = append(p.Actions, Action{Verb: Update, Object: specs.FinishRotation(live, o.Cluster, l, trusted), Owed: true,
+		p.Actions = append(p.Actions, Action{Verb: Update, Object: specs.FinishRotation(live, o.Cluster, l, trusted, o.Now), Owed: true,
 			Reason: v1.ReasonPasswordRotated, Note: fmt.Sprintf("role %s has a new password, which is in the Secret %s", l.Role, l.Secret)})
 		return
 	}
-	repaired := specs.RepairLoginSecret(live, o.Cluster, l, trusted)
+	repaired := specs.RepairLoginSecret(live, o.Cluster, l, trusted, o.Now)
 	change := func() *corev1.Secret {
 		if repaired == nil {
 			repaired = live.DeepCopy()

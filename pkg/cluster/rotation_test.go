@@ -120,6 +120,21 @@ func TestE04RefusedSpecTakesNoPassword(t *testing.T) {
 	}
 }
 
+// Nor does a certificate that a refused spec asks for: the role keeps its password.
+func TestRefusedCertificateTakesNoPassword(t *testing.T) {
+	w := settledWorld(1)
+	w.settleWith(func(s *v1.PostgresClusterSpec) { s.Roles = []v1.RoleSpec{{Name: "operator", Login: true}} })
+	before := string(w.secret("shop-role-operator").Data["password"])
+	w.edit(func(s *v1.PostgresClusterSpec) { s.Roles[0].ClientCertificate = true })
+	w.settle()
+	if reason := reasonOf(w.cluster.Status, v1.ConditionSpecAccepted); reason != v1.ReasonInvalid {
+		t.Fatalf("the spec is %s", reason)
+	}
+	if made := w.secret("shop-role-operator"); made == nil || string(made.Data["password"]) != before {
+		t.Error("while the spec is refused, the role's login is gone, or another")
+	}
+}
+
 // What the mark is of counts, and not that there is one: another primary's word of
 // another password ends nothing.
 func TestAnotherMarkEndsNoExchange(t *testing.T) {

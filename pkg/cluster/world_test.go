@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -90,6 +91,13 @@ type world struct {
 	catalogRead *instanceapi.Catalog
 	// unlisted are backups that the catalog does not show, as a Loop knows them.
 	unlisted sightings
+
+	// leafLifetime is for how long new certificates are valid; 0: as long as usual.
+	leafLifetime time.Duration
+	// theirs are people's own Secrets, by name, and theirsUnknown why nobody can read
+	// them.
+	theirs        map[string]*corev1.Secret
+	theirsUnknown error
 
 	// others are objects of other clusters, which nobody here changes.
 	others []object
@@ -197,6 +205,7 @@ func (w *world) clone() *world {
 	}
 	c.data, c.servers, c.states, c.mounted = copies(w.data), copies(w.servers), maps.Clone(w.states), maps.Clone(w.mounted)
 	c.cut, c.late, c.lost, c.passwords = maps.Clone(w.cut), maps.Clone(w.late), maps.Clone(w.lost), maps.Clone(w.passwords)
+	c.theirs = maps.Clone(w.theirs)
 	c.unlisted = maps.Clone(w.unlisted)
 	c.cached = nil
 	c.catchUp(allKinds...)
@@ -274,12 +283,26 @@ func (w *world) fetch(_ context.Context, own *corev1.Secret, pod *corev1.Pod, ho
 	return state, w.shakeHands(own, w.mounted[pod.UID], host)
 }
 
+// readTheirs is how the operator reads people's own Secrets.
+func (w *world) readTheirs(_ context.Context, name string) (*corev1.Secret, error) {
+	switch found := w.theirs[name]; {
+	case w.theirsUnknown != nil:
+		return nil, w.theirsUnknown
+	case found == nil:
+		return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
+	default:
+		return found, nil
+	}
+}
+
 func (w *world) observe() Observation {
 	o, err := observe(context.Background(), w.listers(), w, w.cluster, testImage, w.now)
 	if err != nil {
 		panic(err)
 	}
 	w.readCatalog(&o)
+	o.LeafLifetime = w.leafLifetime
+	o.Theirs = readTheirSecrets(context.Background(), w.readTheirs, o.Cluster.Spec.TLS)
 	w.unlisted.noteUnlisted(&o)
 	new(Loop).lookAtTheClock(&o) // as an operator that has just begun
 	o.BackupWaited = w.silent

@@ -104,7 +104,7 @@ func (a *Agent) baseBackup(up upstream, wal string) pgrun.BaseBackupOptions {
 	return pgrun.BaseBackupOptions{
 		Data:     a.volume.data(),
 		WAL:      wal,
-		ConnInfo: conninfo(a.options, up, a.options.Instance+"-clone", ""),
+		ConnInfo: conninfo(a.options, a.serverFiles(), up, a.options.Instance+"-clone", ""),
 		Slot:     postgres.SlotName(a.options.Instance),
 	}
 }

@@ -35,7 +35,7 @@ type Options struct {
 	BackupMounts []string
 	// RunDir holds the server's socket and the agent's own transient files.
 	RunDir string
-	// TLSDir holds instanceapi.CredentialFiles.
+	// TLSDir holds instanceapi.CredentialFiles, and maybe instanceapi.ServerFiles.
 	TLSDir string
 	// APIListen and ProbeListen are addresses as net.Listen takes them.
 	APIListen, ProbeListen string

@@ -174,8 +174,6 @@ func serverArguments(o Options, v volume, more ...string) []string {
 			"listen_addresses="+o.Listen,
 			"ssl=on",
 			"ssl_ca_file="+o.tls(instanceapi.CAFile),
-			"ssl_cert_file="+o.tls(instanceapi.CertFile),
-			"ssl_key_file="+o.tls(instanceapi.KeyFile),
 		)
 	}
 	args := []string{"-D", v.data()}

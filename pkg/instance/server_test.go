@@ -42,7 +42,7 @@ func idleAgent(t *testing.T, ca pki.Pair) (*Agent, string) {
 // issue gives an instance new certificates, as a kubelet brings them.
 func issue(t *testing.T, ca pki.Pair, trusted []byte, o Options) {
 	t.Helper()
-	server, err := ca.NewLeaf(o.Instance, []string{o.Instance, "shop-rw"}, time.Now())
+	server, err := ca.NewLeaf(o.Instance, []string{o.Instance, instanceapi.ServiceHost(o.Cluster, o.Namespace)}, time.Now())
 	must(t, err)
 	replication, err := ca.NewLeaf(postgres.ReplicationRole, nil, time.Now())
 	must(t, err)

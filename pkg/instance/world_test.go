@@ -45,6 +45,8 @@ type world struct {
 	config    instanceapi.Config
 	conf      map[string]string
 	hba       []string
+	// certified are roles that log in by certificates.
+	certified []string
 	uids      int
 	// mounts are where pods have volumes with backups, besides their cluster's own.
 	mounts []string
@@ -99,7 +101,7 @@ func newWorldOf(t *testing.T, bin string, major int) *world {
 // configHash is that of the configuration which was applied last.
 func (w *world) configHash() string {
 	conf := postgres.RenderConf(postgres.Merge(postgres.Defaults(1<<30), w.conf))
-	return instanceapi.ConfigHash(conf, postgres.RenderHBA(w.hba))
+	return instanceapi.ConfigHash(conf, postgres.RenderHBA(w.hba, w.certified...))
 }
 
 // apply changes the configuration as the operator does.
@@ -112,7 +114,7 @@ func (w *world) apply(change func()) {
 		f.configMap.Data = map[string]string{
 			instanceapi.ConfigKey:       string(text),
 			instanceapi.PostgresConfKey: postgres.RenderConf(postgres.Merge(postgres.Defaults(1<<30), w.conf)),
-			instanceapi.HBAKey:          postgres.RenderHBA(w.hba),
+			instanceapi.HBAKey:          postgres.RenderHBA(w.hba, w.certified...),
 		}
 	})
 }

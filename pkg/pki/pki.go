@@ -20,6 +20,9 @@ import (
 )
 
 const (
+	// ShortestLeafLifetime is the least that a leaf may last.
+	ShortestLeafLifetime = 5 * time.Minute
+
 	// OperatorName is the common name of the operator's client certificate.
 	OperatorName = "operator"
 
@@ -63,6 +66,12 @@ func NewAuthority(name string, now time.Time) (Pair, error) {
 // name; hosts are DNS names and IP addresses by which clients may call it, and
 // without them it is a client's only. It ends no later than the authority.
 func (authority Pair) NewLeaf(name string, hosts []string, now time.Time) (Pair, error) {
+	return authority.newLeaf(name, hosts, leafLifetime, now)
+}
+
+// newLeaf is NewLeaf for a leaf that lasts so long. A short one is valid from less
+// before now, so that its last third is a part of what it lasts.
+func (authority Pair) newLeaf(name string, hosts []string, lifetime time.Duration, now time.Time) (Pair, error) {
 	issuer, err := authority.parse()
 	if err != nil {
 		return Pair{}, fmt.Errorf("issue certificate %s: %w", name, err)
@@ -77,8 +86,8 @@ func (authority Pair) NewLeaf(name string, hosts []string, now time.Time) (Pair,
 	}
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name, Organization: []string{"pgop.dev"}},
-		NotBefore:   now.Add(-clockSkew),
-		NotAfter:    now.Add(leafLifetime),
+		NotBefore:   now.Add(-min(clockSkew, lifetime/10)),
+		NotAfter:    now.Add(lifetime),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}

@@ -99,7 +99,7 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 		Data: map[string]string{
 			instanceapi.ConfigKey:       string(text),
 			instanceapi.PostgresConfKey: postgres.RenderConf(all),
-			instanceapi.HBAKey:          postgres.RenderHBA(c.Spec.Postgres.HBA),
+			instanceapi.HBAKey:          postgres.RenderHBA(c.Spec.Postgres.HBA, certifiedRoles(c)...),
 		},
 	}
 	noteSwitchover(made, config)

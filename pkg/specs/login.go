@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/pki"
 )
 
 // Login is a login that the operator publishes in a Secret of its own.
@@ -60,13 +61,14 @@ func isOfPassword(key string) bool {
 
 // RepairLoginSecret returns live with everything in it derived anew from the password
 // that it holds, or nil if it is so. Whoever edits the password in the Secret gets it
-// into the server and into the other forms. An empty password is made anew.
-func RepairLoginSecret(live *corev1.Secret, c *v1.PostgresCluster, l Login, ca []byte) *corev1.Secret {
+// into the server and into the other forms. An empty password is made anew. An authority
+// that is new in ca.crt is so since now.
+func RepairLoginSecret(live *corev1.Secret, c *v1.PostgresCluster, l Login, ca []byte, now time.Time) *corev1.Secret {
 	password := string(live.Data[instanceapi.PasswordKey])
 	if password == "" && !l.Foreign {
 		password = NewPassword()
 	}
-	repaired := RepairSecret(live, NewLoginSecret(c, l, password, ca))
+	repaired := repairLogin(live, c, l, password, ca, now)
 	if l.Foreign {
 		for key := range live.Data {
 			if isOfPassword(key) {
@@ -76,6 +78,16 @@ func RepairLoginSecret(live *corev1.Secret, c *v1.PostgresCluster, l Login, ca [
 		}
 	}
 	return repaired
+}
+
+// repairLogin does what RepairSecret does, with that password, and notes since when
+// ca.crt has all that are in it.
+func repairLogin(live *corev1.Secret, c *v1.PostgresCluster, l Login, password string, ca []byte, now time.Time) *corev1.Secret {
+	want := NewLoginSecret(c, l, password, ca)
+	if !pki.TrustsAll(live.Data[CAKey], ca) {
+		want.Annotations = map[string]string{SinceAnnotation: now.UTC().Format(time.RFC3339)}
+	}
+	return RepairSecret(live, want)
 }
 
 func orCopy(secret, live *corev1.Secret) *corev1.Secret {
@@ -113,9 +125,10 @@ func BeginRotation(login *corev1.Secret, next, asked string, now time.Time) {
 	}
 }
 
-// FinishRotation returns live with its next password as its password, in every form.
-func FinishRotation(live *corev1.Secret, c *v1.PostgresCluster, l Login, ca []byte) *corev1.Secret {
-	finished := orCopy(RepairSecret(live, NewLoginSecret(c, l, NextPassword(live), ca)), live)
+// FinishRotation returns live with its next password as its password, in every form, and
+// with all else as RepairLoginSecret has it.
+func FinishRotation(live *corev1.Secret, c *v1.PostgresCluster, l Login, ca []byte, now time.Time) *corev1.Secret {
+	finished := orCopy(repairLogin(live, c, l, NextPassword(live), ca, now), live)
 	delete(finished.Data, instanceapi.NextPasswordKey)
 	return finished
 }

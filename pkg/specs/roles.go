@@ -12,11 +12,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/pki"
 )
 
 // legalInSecretName is what a role's name may be to become part of a Secret's name
@@ -26,8 +28,23 @@ var legalInSecretName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 // RoleSecret is the login of a role whose password the operator makes. A name that
 // Kubernetes doesn't allow is written in what it allows, with a hash of the name
 // itself, so that no two roles share a Secret.
-func RoleSecret(cluster, role string) string {
-	prefix := roleSecretPrefix(cluster)
+func RoleSecret(cluster, role string) string { return secretNamed(roleSecretPrefix(cluster), role) }
+
+// ClientSecret is the login of a role that shows a certificate, named as RoleSecret
+// does.
+func ClientSecret(cluster, role string) string {
+	return secretNamed(clientSecretPrefix(cluster), role)
+}
+
+// IsClientSecret says whether a Secret of the cluster is the login of a role that
+// shows a certificate.
+func IsClientSecret(cluster, name string) bool {
+	return strings.HasPrefix(name, clientSecretPrefix(cluster))
+}
+
+func clientSecretPrefix(cluster string) string { return cluster + "-cert-" }
+
+func secretNamed(prefix, role string) string {
 	if legalInSecretName.MatchString(role) {
 		return prefix + role
 	}
@@ -55,7 +72,32 @@ func roleSecretPrefix(cluster string) string { return cluster + "-role-" }
 // HasOwnSecret says whether the operator makes the password of a role, in a Secret of
 // RoleSecret.
 func HasOwnSecret(c *v1.PostgresCluster, r v1.RoleSpec) bool {
-	return r.Login && r.PasswordSecret == nil && !r.DisablePassword && !isAbsent(r.Ensure) && r.Name != appOwner(c)
+	return r.Login && r.PasswordSecret == nil && !r.DisablePassword && !r.ClientCertificate && !isAbsent(r.Ensure) && r.Name != appOwner(c)
+}
+
+// HasCertificate says whether a role logs in by a certificate that the operator issues.
+func HasCertificate(r v1.RoleSpec) bool { return r.Login && r.ClientCertificate && !isAbsent(r.Ensure) }
+
+// certifiedRoles are the names of those that do.
+func certifiedRoles(c *v1.PostgresCluster) []string {
+	var names []string
+	for _, r := range c.Spec.Roles {
+		if HasCertificate(r) {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// NewClientSecret is the login of a role that shows a certificate, with what it
+// verifies the server by.
+func NewClientSecret(c *v1.PostgresCluster, r v1.RoleSpec, leaf pki.Pair, ca []byte) *corev1.Secret {
+	all := login(c, r.Name, databaseOf(c, r.Name), "", ca)
+	data := map[string][]byte{CAKey: ca, CertKey: leaf.Cert, KeyKey: leaf.Key}
+	for _, key := range []string{"type", "provider", "host", "port", "dbname", "username"} {
+		data[key] = all[key]
+	}
+	return &corev1.Secret{ObjectMeta: objectMeta(c, ClientSecret(c.Name, r.Name)), Type: corev1.SecretTypeTLS, Data: data}
 }
 
 // OwnerSecret is the Secret of the user's own with the password of the application
@@ -126,7 +168,7 @@ func declaredRole(c *v1.PostgresCluster, r v1.RoleSpec) instanceapi.DeclaredRole
 		Name: r.Name, Login: r.Login, Superuser: r.Superuser, CreateDB: r.CreateDB, CreateRole: r.CreateRole,
 		Inherit: ptr.Deref(r.Inherit, true), Replication: r.Replication, BypassRLS: r.BypassRLS,
 		ConnectionLimit: int(ptr.Deref(r.ConnectionLimit, -1)), MemberOf: r.MemberOf, Comment: r.Comment,
-		NoPassword: r.DisablePassword,
+		NoPassword: r.DisablePassword || r.ClientCertificate,
 	}
 	if r.ValidUntil != nil {
 		declared.ValidUntil = r.ValidUntil.UTC()
@@ -192,6 +234,9 @@ func checkDeclared(c *v1.PostgresCluster) error {
 }
 
 func checkRole(c *v1.PostgresCluster, r v1.RoleSpec) error {
+	if err := checkCertified(r); err != nil {
+		return err
+	}
 	if r.Name != appOwner(c) {
 		return nil
 	}
@@ -204,8 +249,24 @@ func checkRole(c *v1.PostgresCluster, r v1.RoleSpec) error {
 		return fmt.Errorf("%s.login: the owner of the application's database logs in with the Secret %s; set login: true", field, secret)
 	case r.PasswordSecret != nil && r.PasswordSecret.Name == secret:
 		return fmt.Errorf("%s.passwordSecret: the Secret %s is the operator's, which tells there how the database is reached; choose another name, or remove the field and edit the password there", field, secret)
+	case r.ClientCertificate:
+		return fmt.Errorf("%s.clientCertificate: the owner of the application's database logs in with the Secret %s; declare another role", field, secret)
 	case r.DisablePassword:
 		return fmt.Errorf("%s.disablePassword: the owner of the application's database logs in with the Secret %s; remove it", field, secret)
+	}
+	return nil
+}
+
+// checkCertified refuses a certificate for a name that means something else where
+// certificates are read.
+func checkCertified(r v1.RoleSpec) error {
+	field := fmt.Sprintf("spec.roles[%s].clientCertificate", r.Name)
+	switch {
+	case !HasCertificate(r):
+	case r.Name == pki.OperatorName:
+		return fmt.Errorf("%s: a certificate of that name is the operator's own; choose another name for the role", field)
+	case strings.HasPrefix(r.Name, "/"):
+		return fmt.Errorf("%s: in pg_hba.conf a name that begins with / is a pattern; choose another name for the role", field)
 	}
 	return nil
 }

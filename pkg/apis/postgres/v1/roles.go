@@ -18,6 +18,9 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.passwordSecret) || !has(self.disablePassword) || !self.disablePassword",message="spec.roles[].disablePassword: with passwordSecret the role has a password; remove one of the two"
 // +kubebuilder:validation:XValidation:rule="!has(self.rotation) || (has(self.login) && self.login && !has(self.passwordSecret) && !(has(self.disablePassword) && self.disablePassword))",message="spec.roles[].rotation: the operator exchanges passwords that it makes, which it does for roles with login: true and without passwordSecret and disablePassword; edit a Secret of your own instead"
+// +kubebuilder:validation:XValidation:rule="!has(self.rotation) || !has(self.clientCertificate) || !self.clientCertificate",message="spec.roles[].rotation: with clientCertificate the role has no password to exchange, and its certificate is renewed by itself; remove rotation, or clientCertificate"
+// +kubebuilder:validation:XValidation:rule="!has(self.clientCertificate) || !self.clientCertificate || (has(self.login) && self.login)",message="spec.roles[].clientCertificate: only a role that logs in has a use for a certificate; set login: true"
+// +kubebuilder:validation:XValidation:rule="!has(self.clientCertificate) || !self.clientCertificate || !has(self.passwordSecret)",message="spec.roles[].clientCertificate: the role logs in by its certificate and never by a password; remove passwordSecret, or clientCertificate"
 // +kubebuilder:validation:XValidation:rule="!has(self.memberOf) || !(self.name in self.memberOf)",message="spec.roles[].memberOf: no role is a member of itself; remove its own name"
 type RoleSpec struct {
 	// Name of the role, at most 63 bytes; upper case and special characters stay as
@@ -100,6 +103,12 @@ type RoleSpec struct {
 	// otherwise by spec.postgres.hba. Default false.
 	// +optional
 	DisablePassword bool `json:"disablePassword,omitempty"`
+	// Whether the role logs in over TLS by a certificate that the operator issues and
+	// renews, and not by a password. The certificate, its key and the authorities by
+	// which to verify the server are in the Secret <cluster>-cert-<role>, under tls.crt,
+	// tls.key and ca.crt; status.roles names it. Default false.
+	// +optional
+	ClientCertificate bool `json:"clientCertificate,omitempty"`
 }
 
 // RotationSpec is when a password is exchanged.

@@ -62,6 +62,11 @@ type RoleSpecApplyConfiguration struct {
 	// Whether the role has no password, as one that logs in by a certificate or
 	// otherwise by spec.postgres.hba. Default false.
 	DisablePassword *bool `json:"disablePassword,omitempty"`
+	// Whether the role logs in over TLS by a certificate that the operator issues and
+	// renews, and not by a password. The certificate, its key and the authorities by
+	// which to verify the server are in the Secret <cluster>-cert-<role>, under tls.crt,
+	// tls.key and ca.crt; status.roles names it. Default false.
+	ClientCertificate *bool `json:"clientCertificate,omitempty"`
 }
 
 // RoleSpecApplyConfiguration constructs a declarative configuration of the RoleSpec type for use with
@@ -197,5 +202,13 @@ func (b *RoleSpecApplyConfiguration) WithRotation(value *RotationSpecApplyConfig
 // If called multiple times, the DisablePassword field is set to the value of the last call.
 func (b *RoleSpecApplyConfiguration) WithDisablePassword(value bool) *RoleSpecApplyConfiguration {
 	b.DisablePassword = &value
+	return b
+}
+
+// WithClientCertificate sets the ClientCertificate field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ClientCertificate field is set to the value of the last call.
+func (b *RoleSpecApplyConfiguration) WithClientCertificate(value bool) *RoleSpecApplyConfiguration {
+	b.ClientCertificate = &value
 	return b
 }
