@@ -143,17 +143,15 @@ func replicationOptions(application string, file func(name string) string) map[s
 func (c configDir) serverConf() string { return filepath.Join(c.path, serverConf) }
 
 // renderInstance writes instance.conf: what differs between instances and
-// changes while the server runs. f is what the server shows; a zero upstream follows nobody; name is how
-// this instance's data is known to others, sync is synchronous_standby_names,
-// raised is what a standby needs more of than the configuration gives it, and
-// recovery what a server needs that recovers from an archive.
+// changes while the server runs. f says by what servers are verified; a zero upstream
+// follows nobody; name is how this instance's data is known to others, sync is
+// synchronous_standby_names, raised is what a standby needs more of than the
+// configuration gives it, and recovery what a server needs that recovers from an
+// archive.
 func renderInstance(o Options, f serverFiles, u upstream, name, sync string, raised demands, recovery map[string]string) string {
 	values := map[string]string{"primary_conninfo": "", "primary_slot_name": "", "restore_command": "", "synchronous_standby_names": sync}
 	for parameter, value := range raised {
 		values[parameter] = strconv.FormatInt(value, 10)
-	}
-	if !o.Alone {
-		values["ssl_cert_file"], values["ssl_key_file"] = f.Cert, f.Key
 	}
 	if !u.isZero() {
 		values["primary_conninfo"] = conninfo(o, f, u, name, "")

@@ -177,6 +177,35 @@ func (a *Agent) serverFiles() serverFiles {
 	return now.server
 }
 
+// linkServerFiles lets the server find what it shall show now, when it reads its files
+// next. One that reads them in between finds a key of another certificate, and goes on
+// with those that it has.
+func (a *Agent) linkServerFiles() error {
+	if a.options.Alone {
+		return nil
+	}
+	now := a.serverFiles()
+	return errors.Join(replaceLink(now.Cert, a.options.shown(instanceapi.CertFile)), replaceLink(now.Key, a.options.shown(instanceapi.KeyFile)))
+}
+
+// replaceLink makes path a link to a file, whatever it is a link to.
+func replaceLink(file, path string) error {
+	if at, err := os.Readlink(path); err == nil && at == file {
+		return nil
+	}
+	fresh := path + ".new"
+	if err := removeFile(fresh); err != nil {
+		return err
+	}
+	if err := os.Symlink(file, fresh); err != nil {
+		return fmt.Errorf("link %s: %w", path, err)
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return fmt.Errorf("link %s: %w", path, err)
+	}
+	return nil
+}
+
 // verifyClient lets in the operator and the cluster's instances; other holders
 // of a certificate of this CA have no business here.
 func verifyClient(state tls.ConnectionState) error {
@@ -217,7 +246,7 @@ func (a *Agent) renewCredentials(ctx context.Context) error {
 	now := a.credentials.hash()
 	a.log.WithField("credentials", now).Info("the certificates have changed; reloading")
 	// The server may show another file than before, and verify its primary by another.
-	if err := errors.Join(a.installInstance(a.runningAs().Upstream), a.reload(ctx)); err != nil {
+	if err := errors.Join(a.linkServerFiles(), a.installInstance(a.runningAs().Upstream), a.reload(ctx)); err != nil {
 		return err
 	}
 	if a.credentials.hash() == now { // else the server may have read what came in between

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -214,6 +215,54 @@ func TestE09ServersShowPeoplesOwnCertificates(t *testing.T) {
 	again.waitFor("ready", isReady)
 	if err := again.verify(theirs); err != nil {
 		t.Errorf("after a restart: %v", err)
+	}
+}
+
+// E-09: what a superuser sets by ALTER SYSTEM changes nothing of what a server shows, and
+// keeps no renewal away.
+func TestE09AlterSystemDoesNotChangeWhatServersShow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.start("shop-1", "127.0.0.11")
+	p.waitFor("ready", isReady)
+	stranger := newServerAuthority(t)
+	leaf := func(authority pki.Pair) pki.Pair {
+		made, err := authority.NewLeaf("the shop", []string{instanceapi.ServiceHost("shop", "test")}, time.Now())
+		must(t, err)
+		return made
+	}
+	reloads := 0
+	// reload lets the server read its configuration, and waits until it has.
+	reload := func() {
+		t.Helper()
+		reloads++
+		memory := fmt.Sprintf("%dkB", 5000+reloads)
+		p.exec("ALTER SYSTEM SET work_mem = '"+memory+"'", "SELECT pg_reload_conf()")
+		p.wantQuery("the server to read its configuration", "SHOW work_mem", memory)
+	}
+	shows := func(when string, signer pki.Pair) {
+		t.Helper()
+		if err := p.verify(signer); err != nil {
+			t.Errorf("%s: a client that trusts the signer: %v", when, err)
+		}
+	}
+	theirs, shown := newServerAuthority(t), leaf(stranger)
+	both := slices.Concat(w.ca.Cert, theirs.Cert)
+	cert, key := filepath.Join(w.dir, "stranger.crt"), filepath.Join(w.dir, "stranger.key")
+	must(t, os.WriteFile(cert, shown.Cert, 0o600))
+	must(t, os.WriteFile(key, shown.Key, 0o600))
+	for _, set := range [][2]string{{cert, key}, {"/nowhere.crt", "/nowhere.key"}} {
+		p.exec("ALTER SYSTEM SET ssl_cert_file = "+pq.QuoteLiteral(set[0]), "ALTER SYSTEM SET ssl_key_file = "+pq.QuoteLiteral(set[1]))
+		reload()
+		shows("set to "+set[0], w.ca)
+		p.show(leaf(theirs), both)
+		shows("set to "+set[0]+", and theirs come", theirs)
+		p.deliver(w.ca, w.ca)
+		p.show(pki.Pair{}, nil)
+		shows("set to "+set[0]+", and theirs go", w.ca)
+	}
+	if s := p.State(t.Context()); s.ConfigError != "" || !s.Ready {
+		t.Errorf("ready %v, and the configuration is in the way: %s", s.Ready, s.ConfigError)
 	}
 }
 

@@ -90,6 +90,11 @@ func (o Options) owner() string { return o.Namespace + "/" + o.Cluster }
 // agent.
 func (o Options) walSocket() string { return filepath.Join(o.RunDir, ".agent.wal") }
 
+// shown is where the server finds what it shows to clients, CertFile or KeyFile: a link
+// to the file that counts. What the server is told stays the same, so that it is told at
+// its start, where ALTER SYSTEM has no say.
+func (o Options) shown(name string) string { return filepath.Join(o.RunDir, ".shown."+name) }
+
 func (o Options) peerPort() int { return cmp.Or(o.PeerPort, instanceapi.Port) }
 
 func (o Options) tls(name string) string { return filepath.Join(o.TLSDir, name) }
