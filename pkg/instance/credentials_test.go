@@ -327,7 +327,7 @@ func TestRolesLogInByTheirCertificates(t *testing.T) {
 		{"a plain connection", "app", "disable", pki.Pair{}, "", "no pg_hba.conf entry"},
 		{"a plain connection of the role", role, "disable", pki.Pair{}, "", "no pg_hba.conf entry"},
 		{"a plain connection of replicas", postgres.ReplicationRole, "disable", pki.Pair{}, "", "no pg_hba.conf entry"},
-		{"a plain connection of the superuser", postgres.Superuser, "disable", pki.Pair{}, "", "no pg_hba.conf entry"},
+		{"a plain connection of the superuser", postgres.Superuser, "disable", pki.Pair{}, "", "pg_hba.conf rejects connection"},
 	} {
 		info := postgres.ConnInfo{Host: p.options.PodIP, Port: p.options.Port, DBName: "app", User: c.user, Password: "known",
 			Options: map[string]string{"sslmode": c.sslmode, "sslcert": filepath.Join(w.dir, "none"), "sslkey": filepath.Join(w.dir, "none")}}
