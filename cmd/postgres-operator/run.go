@@ -58,7 +58,7 @@ func parseOperatorFlags(args []string) (operatorFlags, error) {
 	set.StringVar(&f.electIn, "leader-elect-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the Lease by which replicas elect their leader; empty: no election, for a single one outside of the cluster (environment POD_NAMESPACE)")
 	set.StringVar(&f.metrics, "metrics-listen", ":8081", "address of /metrics")
 	set.StringVar(&f.probes, "probe-listen", ":8080", "address of /healthz and /readyz")
-	set.DurationVar(&f.leafLifetime, "certificate-lifetime", 90*24*time.Hour, "for how long the certificates of instances, roles and of the operator are valid, at least 5m; they are renewed in the last third of that")
+	set.DurationVar(&f.leafLifetime, "certificate-lifetime", 90*24*time.Hour, "for how long the certificates of instances, roles and of the operator are valid, at least 5m; they are renewed in the last third of that, and two minutes before their end at the latest")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warning or error")
 	if err := parseFlags(set, args); err != nil {
 		return f, err

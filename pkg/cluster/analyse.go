@@ -56,7 +56,7 @@ func Analyse(o Observation) Plan {
 	if len(p.Actions) > 0 || !isSettled(o, p) {
 		p.RecheckAfter = busyRecheck
 	}
-	p.RecheckAfter = min(p.RecheckAfter, backupRecheck(o, p), rotationRecheck(o, p))
+	p.RecheckAfter = min(p.RecheckAfter, backupRecheck(o, p), rotationRecheck(o, p), renewalRecheck(o, p))
 	return p
 }
 

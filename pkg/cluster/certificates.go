@@ -213,3 +213,29 @@ func ensureCertificates(o Observation, p *Plan, a pki.Authorities, instance stri
 		p.update(repaired)
 	}
 }
+
+// renewalRecheck is when the next certificate is due for its age, since short ones can't
+// wait.
+func renewalRecheck(o Observation, p Plan) time.Duration {
+	var leaves [][]byte
+	if operator := o.Secrets[specs.OperatorSecret(o.Cluster.Name)]; operator != nil {
+		leaves = append(leaves, operator.Data[specs.CertKey])
+	}
+	for _, name := range p.Members {
+		if secret := o.Secrets[specs.TLSSecret(name)]; secret != nil {
+			leaves = append(leaves, secret.Data[specs.CertKey], secret.Data[specs.ReplicationCertKey])
+		}
+	}
+	for _, r := range o.Cluster.Spec.Roles {
+		if secret := o.Secrets[specs.ClientSecret(o.Cluster.Name, r.Name)]; secret != nil {
+			leaves = append(leaves, secret.Data[specs.CertKey])
+		}
+	}
+	after := idleRecheck
+	for _, leaf := range leaves {
+		if until := pki.RenewalOf(leaf).Sub(o.Now); until > 0 {
+			after = min(after, max(until, busyRecheck))
+		}
+	}
+	return after
+}

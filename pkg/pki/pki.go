@@ -31,6 +31,9 @@ const (
 	// A leaf is made anew in the last third of its life, an authority in the
 	// last fifth.
 	leafRest, authorityRest = 3, 5
+	// bringing is how long a kubelet takes at most to bring an instance a new leaf,
+	// which must be there before the old one ends.
+	bringing = 2 * time.Minute
 	// clockSkew lets a peer whose clock is behind accept a new certificate.
 	clockSkew = time.Hour
 )
@@ -120,7 +123,18 @@ func isLeafDue(leaf Pair, issuers []*x509.Certificate, name string, hosts []stri
 			return true
 		}
 	}
-	return isEnding(parsed.Leaf, leafRest, now)
+	return isLeafEnding(parsed.Leaf, now)
+}
+
+// restOf is what a leaf has left when it is time to renew it.
+func restOf(leaf *x509.Certificate) time.Duration {
+	life := leaf.NotAfter.Sub(leaf.NotBefore)
+	// Who signs may end so soon that each new leaf would be due at once.
+	return min(max(life/leafRest, bringing), life/2)
+}
+
+func isLeafEnding(leaf *x509.Certificate, now time.Time) bool {
+	return !now.Before(leaf.NotAfter.Add(-restOf(leaf)))
 }
 
 // isEnding says whether a certificate has lived all but one of so many parts of

@@ -165,9 +165,17 @@ func ShareAuthority(a, b Pair, authorities []byte, now time.Time) bool {
 // authority.
 func IsLeafEnding(cert []byte, now time.Time) bool {
 	for _, c := range certificates(cert) {
-		return isEnding(c, leafRest, now)
+		return isLeafEnding(c, now)
 	}
 	return true
+}
+
+// RenewalOf is when it is time to renew a leaf; zero: it can't be read.
+func RenewalOf(cert []byte) time.Time {
+	for _, c := range certificates(cert) {
+		return c.NotAfter.Add(-restOf(c))
+	}
+	return time.Time{}
 }
 
 // IsAuthorityEnding is IsLeafEnding for an authority.
@@ -194,10 +202,11 @@ func TrustsAll(bundle, other []byte) bool {
 
 // IsLate says whether one who was given the leaf should have used it long since, and
 // still uses one that ends at that time: half of what a leaf has left when it is
-// renewed is gone.
+// renewed is gone, and so is the time in which a kubelet brings it.
 func IsLate(leaf []byte, end, now time.Time) bool {
 	for _, c := range certificates(leaf) {
-		return now.After(end.Add(-c.NotAfter.Sub(c.NotBefore) / (2 * leafRest)))
+		rest := restOf(c)
+		return now.After(end.Add(-max(0, min(rest/2, rest-bringing))))
 	}
 	return false
 }

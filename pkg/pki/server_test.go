@@ -162,3 +162,33 @@ func TestE09WhenPeopleHearOfAnEnd(t *testing.T) {
 		}
 	}
 }
+
+// E-09: a leaf has two minutes left at least when it is renewed, since kubelets take as
+// long; as long as they may take, nobody who has the old one is late.
+func TestE09WhenLeavesAreRenewed(t *testing.T) {
+	authority, err := NewAuthority("shop", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		life, renewed, late time.Duration
+	}{
+		{90 * day, 60*day - 20*time.Minute, 75*day - 10*time.Minute},
+		{time.Hour, 38 * time.Minute, 49 * time.Minute},
+		{5 * time.Minute, 3 * time.Minute, 5 * time.Minute},
+		{2 * time.Minute, 54 * time.Second, 2 * time.Minute}, // whose authority ends
+	} {
+		leaf, err := authority.newLeaf("a", nil, test.life, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := now.Add(test.renewed)
+		if got := RenewalOf(leaf.Cert).Sub(now); got != test.renewed || !IsLeafEnding(leaf.Cert, at) || IsLeafEnding(leaf.Cert, at.Add(-time.Second)) {
+			t.Errorf("one of %s is renewed after %s, want %s", test.life, got, test.renewed)
+		}
+		end, late := now.Add(test.life), now.Add(test.late)
+		if IsLate(leaf.Cert, end, late) || !IsLate(leaf.Cert, end, late.Add(time.Second)) {
+			t.Errorf("one of %s is not late after %s", test.life, test.late)
+		}
+	}
+}
