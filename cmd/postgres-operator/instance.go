@@ -15,7 +15,6 @@ func parseInstanceFlags(args []string) (agentFlags, error) {
 	set := flag.NewFlagSet("instance", flag.ContinueOnError)
 	f.bind(set)
 	set.StringVar(&o.WALMount, "wal-mount", "", "where the WAL volume is mounted; empty: WAL lies in the data directory")
-	set.StringVar(&o.SecretsDir, "secrets-dir", "/pgop/secrets", "directory of the login app")
 	set.StringVar(&o.TLSDir, "tls-dir", "/pgop/tls", "directory of ca.crt, tls.crt, tls.key, replication.crt and replication.key")
 	set.StringVar(&o.APIListen, "api-listen", ":8443", "address of the API")
 	set.StringVar(&o.ProbeListen, "probe-listen", ":8080", "address of /healthz and /readyz")

@@ -29,6 +29,7 @@ import (
 	"github.com/pgop/postgres-operator/pkg/generated/clientset/versioned"
 	"github.com/pgop/postgres-operator/pkg/generated/clientset/versioned/scheme"
 	"github.com/pgop/postgres-operator/pkg/metrics"
+	"github.com/pgop/postgres-operator/pkg/pki"
 )
 
 // operatorFlags are the flags of `run`.
@@ -43,6 +44,8 @@ type operatorFlags struct {
 	probes   string
 	metrics  string
 	logLevel string
+	// leafLifetime is for how long new certificates are valid.
+	leafLifetime time.Duration
 }
 
 func parseOperatorFlags(args []string) (operatorFlags, error) {
@@ -55,9 +58,13 @@ func parseOperatorFlags(args []string) (operatorFlags, error) {
 	set.StringVar(&f.electIn, "leader-elect-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the Lease by which replicas elect their leader; empty: no election, for a single one outside of the cluster (environment POD_NAMESPACE)")
 	set.StringVar(&f.metrics, "metrics-listen", ":8081", "address of /metrics")
 	set.StringVar(&f.probes, "probe-listen", ":8080", "address of /healthz and /readyz")
+	set.DurationVar(&f.leafLifetime, "certificate-lifetime", 90*24*time.Hour, "for how long the certificates of instances, roles and of the operator are valid, at least 5m; they are renewed in the last third of that, and two minutes before their end at the latest")
 	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warning or error")
 	if err := parseFlags(set, args); err != nil {
 		return f, err
+	}
+	if f.leafLifetime < pki.ShortestLeafLifetime {
+		return f, fmt.Errorf("flag --certificate-lifetime: %s is too short for certificates to reach instances in time; give at least %s", f.leafLifetime, pki.ShortestLeafLifetime)
 	}
 	if f.image == "" {
 		return f, errors.New("flag --image (or environment OPERATOR_IMAGE): name the image of this operator, from which instances get their agent")
@@ -208,6 +215,7 @@ func (o *operator) lookAfterClusters(ctx, stopping context.Context) error {
 		Namespace:     o.flags.namespace,
 		WatchNodes:    watchNodes,
 		OperatorImage: o.flags.image,
+		LeafLifetime:  o.flags.leafLifetime,
 		Now:           time.Now,
 		Passed:        o.metrics.Passed,
 	})

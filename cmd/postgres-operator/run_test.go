@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
@@ -28,7 +29,7 @@ func quiet(t *testing.T) {
 
 func TestOperatorFlags(t *testing.T) {
 	quiet(t)
-	defaults := operatorFlags{image: "img", createCRD: true, probes: ":8080", metrics: ":8081", logLevel: "info"}
+	defaults := operatorFlags{image: "img", createCRD: true, probes: ":8080", metrics: ":8081", logLevel: "info", leafLifetime: 90 * 24 * time.Hour}
 	with := func(change func(*operatorFlags)) operatorFlags {
 		f := defaults
 		change(&f)
@@ -46,10 +47,11 @@ func TestOperatorFlags(t *testing.T) {
 			with(func(f *operatorFlags) { f.namespace, f.electIn = "db", "ops" }), ""},
 		{"a flag is stronger than the environment", map[string]string{"OPERATOR_IMAGE": "other"}, []string{"-image", "img"}, defaults, ""},
 		{"all of them", nil, []string{"--image=img", "--kubeconfig=/k", "--namespace=db", "--create-crd=false", "--leader-elect-namespace=ops",
-			"--probe-listen=:1", "--metrics-listen=:2", "--log-level=debug"},
-			operatorFlags{image: "img", kubeconfig: "/k", namespace: "db", electIn: "ops", probes: ":1", metrics: ":2", logLevel: "debug"}, ""},
+			"--probe-listen=:1", "--metrics-listen=:2", "--log-level=debug", "--certificate-lifetime=5m"},
+			operatorFlags{image: "img", kubeconfig: "/k", namespace: "db", electIn: "ops", probes: ":1", metrics: ":2", logLevel: "debug", leafLifetime: 5 * time.Minute}, ""},
 		{"no image", nil, nil, operatorFlags{}, "flag --image (or environment OPERATOR_IMAGE): name the image of this operator, from which instances get their agent"},
 		{"a value in the way of a shell", nil, []string{"--image=img", "--create-crd", "false"}, operatorFlags{}, `run: "false" is no flag; write a flag's value as --flag=value`},
+		{"certificates that end too soon", nil, []string{"--image=img", "--certificate-lifetime=1m"}, operatorFlags{}, "flag --certificate-lifetime: 1m0s is too short for certificates to reach instances in time; give at least 5m0s"},
 		{"an unknown flag", nil, []string{"--imgae=img"}, operatorFlags{}, "flag provided but not defined: -imgae"},
 	}
 	for _, c := range cases {

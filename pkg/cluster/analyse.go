@@ -20,7 +20,7 @@ const (
 // the random numbers in new keys and passwords, and never modifies o.
 func Analyse(o Observation) Plan {
 	p := Plan{RecheckAfter: idleRecheck}
-	if err := errors.Join(specs.CheckConfiguration(o.Cluster), checkWALVolumes(o), checkSchedules(o.Cluster), checkSource(o)); err != nil {
+	if err := errors.Join(specs.CheckConfiguration(o.Cluster), checkWALVolumes(o), checkSchedules(o.Cluster), checkRotations(o.Cluster), checkSource(o)); err != nil {
 		p.SpecError, o.refused = err.Error(), true
 	}
 	if p.SpecError != "" && o.ConfigMap == nil && o.Cluster.Status.SystemID == "" {
@@ -56,7 +56,7 @@ func Analyse(o Observation) Plan {
 	if len(p.Actions) > 0 || !isSettled(o, p) {
 		p.RecheckAfter = busyRecheck
 	}
-	p.RecheckAfter = min(p.RecheckAfter, backupRecheck(o, p))
+	p.RecheckAfter = min(p.RecheckAfter, backupRecheck(o, p), rotationRecheck(o, p), renewalRecheck(o, p))
 	return p
 }
 
@@ -67,6 +67,7 @@ var rules = []func(Observation, *Plan){
 	chooseMembers,
 	awaitDeletions,
 	ensureAccess,
+	planRotations,
 	ensureSecrets,
 	ensureCloneSecret,
 	passRequestsOn,

@@ -46,7 +46,8 @@ type analyseCase struct {
 // analyseCases each change a cluster of three that has settled;
 // testdata/analyse.txt has what a pass then plans and reports. Those of backups are
 // in backupCases, those of restores in place in rollbackCases, those of copies in
-// cloneCases, and those of proofs in verifyCases.
+// cloneCases, those of proofs in verifyCases, and those of people's own certificates in
+// certificateCases.
 var analyseCases = []analyseCase{
 	{why: "a new cluster: everything is made at once", change: func(w *world) { *w = *newWorld(3) }},
 	{why: "a settled cluster: nothing is done, whatever webhooks made of the pods", change: func(*world) {}},
@@ -521,6 +522,80 @@ var analyseCases = []analyseCase{
 		w.settleWith(declareSome)
 		w.remove("Secret", "shop-role-reporting")
 		change(w, "shop-role-report-user-e0f7a001", func(s *corev1.Secret) { s.Data["host"] = []byte("elsewhere") })
+	}},
+	{why: "new passwords are asked for: the Secrets get the next ones beside those that are in force", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.annotate(v1.RotateAnnotation, v1.RotateAll)
+	}},
+	{why: "a new password is asked for, and the server does not have it yet: the Secret waits", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.annotate(v1.RotateAnnotation, "app")
+		w.operate()
+	}},
+	{why: "the server has the next password: the Secret gets it in every form", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.next("shop-app", "app")
+	}},
+	{why: "the server has the next password, and the cluster is paused: what was begun is ended", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.next("shop-app", "")
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Paused = true })
+	}},
+	{why: "the password is exchanged as asked: the request goes", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.annotate(v1.RotateAnnotation, "app")
+		change(w, "shop-app", func(s *corev1.Secret) { s.Annotations = map[string]string{specs.RotationAskedAnnotation: "app"} })
+	}},
+	{why: "no request for new passwords is seen any more: the Secret forgets it", change: func(w *world) {
+		w.settleWith(declareSome)
+		change(w, "shop-app", func(s *corev1.Secret) { s.Annotations = map[string]string{specs.RotationAskedAnnotation: "app"} })
+	}},
+	{why: "a new password is asked for while there is no primary: it waits", change: func(w *world) {
+		delete(w.objects["Pod"], "shop-1")
+		w.annotate(v1.RotateAnnotation, "app")
+	}},
+	{why: "a new password is asked for, of a role with a Secret of the user's own: refused", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.annotate(v1.RotateAnnotation, "theirs")
+	}},
+	{why: "a new password is asked for, of a role that has none: refused", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.annotate(v1.RotateAnnotation, "readers")
+	}},
+	{why: "a new password is asked for, of a role that shows a certificate: refused", change: func(w *world) {
+		w.settleWith(func(s *v1.PostgresClusterSpec) {
+			s.Roles = []v1.RoleSpec{{Name: "reporting", Login: true, ClientCertificate: true}}
+		})
+		w.annotate(v1.RotateAnnotation, "reporting")
+	}},
+	{why: "a role gets a certificate while its password is being exchanged: the exchange ends with the password", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.next("shop-role-reporting", "")
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Roles[0].ClientCertificate = true })
+	}},
+	{why: "a new password is asked for in a cluster that is stopped: refused", change: func(w *world) {
+		w.annotate(v1.RotateAnnotation, "app")
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Instances = ptr.To[int32](0) })
+	}},
+	{why: "a schedule for new passwords is new: its next time is in the status, and nothing is made", change: func(w *world) { w.edit(rotateMonthly) }},
+	{why: "a new password is due", change: func(w *world) {
+		w.settleWith(rotateMonthly)
+		w.now = time.Date(2026, 12, 1, 3, 0, 5, 0, time.UTC)
+	}},
+	{why: "a new password that is due has been begun: the status tells of the next time", change: func(w *world) {
+		w.settleWith(rotateMonthly)
+		w.now = time.Date(2026, 12, 1, 3, 0, 5, 0, time.UTC)
+		w.operate()
+		w.next("shop-app", "")
+	}},
+	{why: "new passwords at times that never come are refused by their fields", change: func(w *world) {
+		w.edit(func(s *v1.PostgresClusterSpec) {
+			s.Roles = []v1.RoleSpec{{Name: "a", Login: true, Rotation: &v1.RotationSpec{Cron: "0 0 30 2 *"}}, {Name: "b", Login: true, Rotation: &v1.RotationSpec{Cron: "0 3 * * *", TimeZone: "Mars/Olympus"}}}
+		})
+	}},
+	{why: "E-04: the owner gets a Secret of the user's own: the operator's tells everything but the password", change: func(w *world) {
+		w.settleWith(declareSome)
+		w.edit(func(s *v1.PostgresClusterSpec) { s.Roles[5].PasswordSecret = &v1.SecretName{Name: "mine"} })
 	}},
 	{why: "a role is declared that can't be: the roles before stay", change: func(w *world) {
 		w.settleWith(declareSome)
@@ -1157,7 +1232,7 @@ func TestAnalyse(t *testing.T) {
 	pure(t)
 	var all strings.Builder
 	seen := map[string]bool{}
-	for _, c := range slices.Concat(analyseCases, backupCases, rollbackCases, cloneCases, verifyCases) {
+	for _, c := range slices.Concat(analyseCases, backupCases, rollbackCases, cloneCases, verifyCases, certificateCases) {
 		if seen[c.why] {
 			t.Errorf("two cases %q", c.why)
 		}
@@ -1426,6 +1501,9 @@ func describe(w *world, o Observation, p Plan, s v1.PostgresClusterStatus) strin
 	if reason, note := takeover(o); reason != "" {
 		fmt.Fprintf(&b, "event %s: %s\n", reason, note)
 	}
+	for _, n := range newsOfCertificates(o.Cluster.Status, s) {
+		fmt.Fprintf(&b, "event %s: %s\n", n.Reason, n.Note)
+	}
 	for _, a := range p.Actions {
 		fmt.Fprint(&b, a)
 		if a.Reason != "" {
@@ -1458,6 +1536,9 @@ func describe(w *world, o Observation, p Plan, s v1.PostgresClusterStatus) strin
 	}
 	for _, r := range s.Roles {
 		fmt.Fprintf(&b, "  role %s ready=%v secret %q %s\n", r.Name, r.Ready, r.Secret, r.Message)
+		if r.NextRotation != nil || r.LastRotation != nil {
+			fmt.Fprintf(&b, "    last rotation %v, next %v\n", r.LastRotation, r.NextRotation)
+		}
 	}
 	for _, d := range s.Databases {
 		fmt.Fprintf(&b, "  database %s ready=%v %s\n", d.Name, d.Ready, d.Message)
@@ -1496,6 +1577,23 @@ func declareSome(s *v1.PostgresClusterSpec) {
 		Grants:  []v1.DatabaseGrant{{Role: "public", Revoked: []v1.DatabasePrivilege{"CONNECT"}}}}, v1.DatabaseSpec{Name: "app"})
 }
 
+// rotateMonthly declares that the owner gets a new password on the first of each month.
+func rotateMonthly(s *v1.PostgresClusterSpec) {
+	s.Roles = []v1.RoleSpec{{Name: "app", Login: true, Rotation: &v1.RotationSpec{Cron: "0 3 1 * *", TimeZone: "Etc/UTC"}}}
+}
+
+// next lets a login's Secret, and the server, have a next password, by that request.
+func (w *world) next(secret, asked string) {
+	change(w, secret, func(s *corev1.Secret) {
+		s.Data[instanceapi.NextPasswordKey] = []byte("next")
+		if asked != "" {
+			s.Annotations = map[string]string{specs.RotationAskedAnnotation: asked}
+			w.annotate(v1.RotateAnnotation, asked)
+		}
+	})
+	w.agents()
+}
+
 // settleWith edits the spec, and lets everybody come to it.
 func (w *world) settleWith(edits ...func(*v1.PostgresClusterSpec)) {
 	for _, edit := range edits {
@@ -1528,7 +1626,7 @@ func differences(path string, before, after any) []string {
 		return nil
 	case strings.HasSuffix(path, "."+instanceapi.ConfigKey):
 		return differences(path, parsed(before), parsed(after))
-	case strings.HasSuffix(path, ".crt") || strings.HasSuffix(path, ".key"):
+	case strings.HasSuffix(path, ".crt") || strings.HasSuffix(path, ".key") || strings.HasSuffix(path, "."+instanceapi.NextPasswordKey) && after != nil:
 		return []string{path + " = (made anew)"}
 	}
 	text, err := json.Marshal(after)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // ensureSecrets keeps the authorities, the application's login and the
-// certificates. What authorities there are is written down before anybody is
+// certificates, and what servers show of people's own. What authorities there are is written down before anybody is
 // told of it, so that a pass that is cut short forgets none that somebody
 // trusts; while there is nobody yet, everything is made at once.
 func ensureSecrets(o Observation, p *Plan) {
@@ -26,6 +27,10 @@ func ensureSecrets(o Observation, p *Plan) {
 	if err != nil {
 		p.wait("make the certificate authority: %v", err)
 		return
+	}
+	p.Serving = chooseServing(o, p, a.Trusted)
+	if p.Serving.Waits != "" {
+		p.RecheckAfter = min(p.RecheckAfter, servingRecheck)
 	}
 	next, step, written := a, pki.NoStep, areWritten(o, a)
 	if written {
@@ -41,8 +46,9 @@ func ensureSecrets(o Observation, p *Plan) {
 	if !written && len(use.Leaves) > 0 {
 		return
 	}
-	ensureLogin(o, p, a.Trusted)
-	ensureRoleSecrets(o, p, a.Trusted)
+	clients := p.Serving.clients(a.Trusted)
+	ensureLogins(o, p, clients)
+	ensureClientCertificates(o, p, a, clients)
 	for _, name := range p.Members {
 		ensureCertificates(o, p, a, name)
 	}
@@ -62,8 +68,9 @@ func useOf(o Observation, p *Plan) pki.Use {
 
 // wereGiven says whether the instances and the clients were given what a says.
 func wereGiven(o Observation, p *Plan, a pki.Authorities) bool {
-	app := o.Secrets[specs.AppSecret(o.Cluster.Name)]
-	if app == nil || !bytes.Equal(app.Data[specs.CAKey], a.Trusted) || !roleClientsWereGiven(o, a.Trusted) {
+	o.Now = time.Time{} // a certificate that is renewed for its age delays no rotation
+	clients := p.Serving.clients(a.Trusted)
+	if o.Secrets[specs.AppSecret(o.Cluster.Name)] == nil || !clientsWereGiven(o, clients) || !certifiedWereGiven(o, a, clients) {
 		return false
 	}
 	return !slices.ContainsFunc(p.Members, func(name string) bool {
@@ -80,8 +87,13 @@ func wereGiven(o Observation, p *Plan, a pki.Authorities) bool {
 func doUse(o Observation, p *Plan) bool {
 	return !slices.ContainsFunc(p.Members, func(name string) bool {
 		i, secret := find(o, name), o.Secrets[specs.TLSSecret(name)]
-		return hasRead(i) && (secret == nil || i.State == nil || i.State.Credentials != instanceapi.CredentialsHash(secret.Data))
+		return hasRead(i) && (secret == nil || !usesCredentials(i, secret))
 	})
+}
+
+// usesCredentials says whether the instance says that it uses what the Secret has.
+func usesCredentials(i Instance, secret *corev1.Secret) bool {
+	return i.State != nil && i.State.Credentials == instanceapi.CredentialsHash(secret.Data)
 }
 
 // hasRead says whether the instance may have read its certificates.
@@ -142,7 +154,7 @@ func writeOperatorSecret(o Observation, p *Plan, a pki.Authorities, step pki.Ste
 		leaf = specs.CertificateOf(live)
 	}
 	if a.IsDue(leaf, pki.OperatorName, nil, o.Now) {
-		made, err := a.NewLeaf(pki.OperatorName, nil, o.Now)
+		made, err := a.NewLeaf(pki.OperatorName, nil, o.LeafLifetime, o.Now)
 		if err != nil {
 			p.wait("make the operator's certificate: %v", err)
 			return
@@ -171,15 +183,6 @@ func news(step pki.Step) (reason, note string) {
 	return "", ""
 }
 
-func ensureLogin(o Observation, p *Plan, trusted []byte) {
-	c := o.Cluster
-	if app := o.Secrets[specs.AppSecret(c.Name)]; app == nil {
-		p.create(specs.NewAppSecret(c, specs.NewPassword(), trusted), "", "")
-	} else if repaired := specs.RepairAppSecret(app, c, trusted); repaired != nil {
-		p.update(repaired)
-	}
-}
-
 func areCertificatesDue(o Observation, a pki.Authorities, instance string, live *corev1.Secret) bool {
 	hosts := specs.CertificateHosts(o.Cluster, instance, o.Services)
 	return a.IsDue(specs.CertificateOf(live), instance, hosts, o.Now) ||
@@ -195,18 +198,44 @@ func ensureCertificates(o Observation, p *Plan, a pki.Authorities, instance stri
 		server, replication = specs.CertificateOf(live), specs.ReplicationCertificateOf(live)
 	} else {
 		var err error
-		if server, err = a.NewLeaf(instance, specs.CertificateHosts(o.Cluster, instance, o.Services), o.Now); err == nil {
-			replication, err = a.NewLeaf(postgres.ReplicationRole, nil, o.Now)
+		if server, err = a.NewLeaf(instance, specs.CertificateHosts(o.Cluster, instance, o.Services), o.LeafLifetime, o.Now); err == nil {
+			replication, err = a.NewLeaf(postgres.ReplicationRole, nil, o.LeafLifetime, o.Now)
 		}
 		if err != nil {
 			p.wait("make the certificates of instance %s: %v", instance, err)
 			return
 		}
 	}
-	want := specs.NewTLSSecret(o.Cluster, instance, a.Trusted, server, replication)
+	want := specs.NewTLSSecret(o.Cluster, instance, a.Trusted, server, replication, p.Serving.ServerTLS)
 	if live == nil {
 		p.create(want, "", "")
-	} else if repaired := specs.RepairSecret(live, want); repaired != nil {
+	} else if repaired := specs.RepairTLSSecret(live, want); repaired != nil {
 		p.update(repaired)
 	}
+}
+
+// renewalRecheck is when the next certificate is due for its age, since short ones can't
+// wait.
+func renewalRecheck(o Observation, p Plan) time.Duration {
+	var leaves [][]byte
+	if operator := o.Secrets[specs.OperatorSecret(o.Cluster.Name)]; operator != nil {
+		leaves = append(leaves, operator.Data[specs.CertKey])
+	}
+	for _, name := range p.Members {
+		if secret := o.Secrets[specs.TLSSecret(name)]; secret != nil {
+			leaves = append(leaves, secret.Data[specs.CertKey], secret.Data[specs.ReplicationCertKey])
+		}
+	}
+	for _, r := range o.Cluster.Spec.Roles {
+		if secret := o.Secrets[specs.ClientSecret(o.Cluster.Name, r.Name)]; secret != nil {
+			leaves = append(leaves, secret.Data[specs.CertKey])
+		}
+	}
+	after := idleRecheck
+	for _, leaf := range leaves {
+		if until := pki.RenewalOf(leaf).Sub(o.Now); until > 0 {
+			after = min(after, max(until, busyRecheck))
+		}
+	}
+	return after
 }

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/pki"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
@@ -75,7 +76,7 @@ func verifyAtItsBest(bundle, cert []byte, host string, use x509.ExtKeyUsage) ver
 	if err != nil {
 		return verdict{err: err}
 	}
-	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: host, CurrentTime: leaf.NotBefore.Add(2 * time.Hour), KeyUsages: []x509.ExtKeyUsage{use}})
+	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: host, CurrentTime: leaf.NotBefore.Add(min(2*time.Hour, leaf.NotAfter.Sub(leaf.NotBefore)/2)), KeyUsages: []x509.ExtKeyUsage{use}})
 	return verdict{ends: leaf.NotAfter, err: err}
 }
 
@@ -99,11 +100,38 @@ func (w *world) stream() error {
 			if a == nil || b == nil {
 				continue
 			}
-			if err := w.verify(a.Data[specs.CAKey], b.Data[specs.CertKey], to, x509.ExtKeyUsageServerAuth); err != nil {
+			bundle, host := a.Data[specs.CAKey], to
+			if theirs := specs.ServerTLSOf(a); len(theirs.Trusted) > 0 {
+				bundle, host = theirs.Trusted, instanceapi.ServiceHost("shop", "db")
+			}
+			if err := w.verify(bundle, shownBy(b), host, x509.ExtKeyUsageServerAuth); err != nil {
 				return fmt.Errorf("%s does not trust %s: %w", from, to, err)
 			}
 			if err := w.verify(b.Data[specs.CAKey], a.Data[specs.ReplicationCertKey], "", x509.ExtKeyUsageClientAuth); err != nil {
 				return fmt.Errorf("%s does not let %s in: %w", to, from, err)
+			}
+		}
+	}
+	return nil
+}
+
+// shownBy is the certificate that a server shows which has these files.
+func shownBy(mounted *corev1.Secret) []byte {
+	if theirs := specs.ServerTLSOf(mounted); len(theirs.Shown.Cert) > 0 {
+		return theirs.Shown.Cert
+	}
+	return mounted.Data[specs.CertKey]
+}
+
+// serve is a connection of a client that trusts a bundle to every server, through the
+// Services.
+func (w *world) serve(bundle []byte) error {
+	for name := range w.objects["Pod"] {
+		if mounted := w.mounted[w.pod(name).UID]; mounted != nil {
+			for _, host := range specs.ServiceHosts(w.cluster) {
+				if err := w.verify(bundle, shownBy(mounted), host, x509.ExtKeyUsageServerAuth); err != nil {
+					return fmt.Errorf("a client does not trust %s: %w", name, err)
+				}
 			}
 		}
 	}

@@ -19,8 +19,10 @@ import (
 type cloneSource struct {
 	// host is the name in its certificate, and address where it is.
 	host, address string
-	// authorities are those of its cluster.
+	// authorities are those of its cluster, and trusted are those that vouch for its
+	// servers.
 	authorities pki.Authorities
+	trusted     []byte
 }
 
 // otherCluster is a cluster of the namespace as another one sees it.
@@ -28,6 +30,8 @@ type otherCluster struct {
 	cluster           *v1.PostgresCluster
 	pods              []*corev1.Pod
 	authority, signer *corev1.Secret
+	// credentials are the instances' certificates, by the Secret's name.
+	credentials map[string]*corev1.Secret
 }
 
 // observeClone finds the cluster that the first database is to be a copy of.
@@ -48,6 +52,11 @@ func observeClone(l Listers, o *Observation) error {
 			pods:      list(own, l.Pods.Pods(namespace).List),
 			authority: get(own, l.Secrets.Secrets(namespace).Get, specs.CASecret(name)),
 			signer:    get(own, l.Secrets.Secrets(namespace).Get, specs.OperatorSecret(name)),
+		}
+		other.credentials = map[string]*corev1.Secret{}
+		for _, pod := range other.pods {
+			secret := specs.TLSSecret(pod.Name)
+			other.credentials[secret] = get(own, l.Secrets.Secrets(namespace).Get, secret)
 		}
 		if err != nil {
 			return err
@@ -89,11 +98,16 @@ func locateCluster(c *v1.PostgresCluster, other *otherCluster, told *instanceapi
 	case len(authorities.Signer.Key) == 0 || len(authorities.Trusted) == 0:
 		return nil, fmt.Sprintf("cluster %s has no certificate authority yet; it is copied when it has", name), ""
 	}
-	return &cloneSource{
+	from = &cloneSource{
 		host:        specs.InstanceHost(name, c.Namespace, pod.Labels[specs.InstanceLabel]),
 		address:     pod.Status.PodIP,
-		authorities: authorities,
-	}, "", ""
+		authorities: authorities, trusted: authorities.Trusted,
+	}
+	if theirs := specs.ServerTLSOf(other.credentials[specs.TLSSecret(pod.Name)]); len(theirs.Trusted) > 0 {
+		// It may show a certificate of people's own, which names the Services alone.
+		from.host, from.trusted = instanceapi.ServiceHost(name, c.Namespace), theirs.Trusted
+	}
+	return from, "", ""
 }
 
 // serverToCopy is the pod of the server that is copied: a replica, so that the primary
@@ -165,14 +179,14 @@ func ensureCloneSecret(o Observation, p *Plan) {
 		leaf = specs.ReplicationCertificateOf(live)
 	}
 	if a.IsDue(leaf, postgres.ReplicationRole, nil, o.Now) {
-		made, err := a.NewLeaf(postgres.ReplicationRole, nil, o.Now)
+		made, err := a.NewLeaf(postgres.ReplicationRole, nil, o.LeafLifetime, o.Now)
 		if err != nil {
 			p.wait("make the certificate for the copy of cluster %s: %v", o.Cluster.Spec.Bootstrap.Clone.Cluster, err)
 			return
 		}
 		leaf = made
 	}
-	want := specs.NewCloneSecret(o.Cluster, a.Trusted, leaf)
+	want := specs.NewCloneSecret(o.Cluster, o.CloneFrom.trusted, leaf)
 	if live == nil {
 		p.create(want, "", "")
 	} else if repaired := specs.RepairSecret(live, want); repaired != nil {

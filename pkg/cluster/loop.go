@@ -52,8 +52,10 @@ type Deps struct {
 	Events        events.EventRecorder
 	Queue         Queue
 	OperatorImage string
-	Log           *logrus.Entry
-	Now           func() time.Time
+	// LeafLifetime is for how long new certificates are valid; 0: 90 days.
+	LeafLifetime time.Duration
+	Log          *logrus.Entry
+	Now          func() time.Time
 	// Passed is told of each pass; may be nil.
 	Passed func(took time.Duration, failed bool)
 }
@@ -72,12 +74,15 @@ type Loop struct {
 	log     *logrus.Entry
 	// lease is what was last seen of the cluster's Lease, switchover of what the
 	// primary is asked for, stop of a cluster that stops, rotation of the authorities,
-	// backup of what an agent says of the one that it was asked for, homeless the
-	// claims for whose pods no node is found, unlisted the backups that the catalog
-	// does not show, and ends the containers of whose end people were told.
-	lease, switchover, stop, rotation, backup sighting
-	homeless, unlisted                        sightings
-	ends                                      containerEnds
+	// trust of those that clients know, backup of what an agent says of the one that it
+	// was asked for, homeless the claims for whose pods no node is found, unlisted the
+	// backups that the catalog does not show, and ends the containers of whose end
+	// people were told.
+	lease, switchover, stop, rotation, trust, backup sighting
+	homeless, unlisted                               sightings
+	ends                                             containerEnds
+	// theirs is what was last read of the Secrets of spec.tls.
+	theirs theirSecretsMemory
 	// catalog is the last that was read of the store; nil: none.
 	catalog *instanceapi.Catalog
 	// boundTo are the nodes on which alone a claim's volume can be used, by the
@@ -203,7 +208,9 @@ func (l *Loop) pass(stopped context.Context) (time.Duration, error) {
 		l.log.WithError(err).Warn("can't observe the cluster")
 		return 0, err
 	}
+	o.LeafLifetime = l.LeafLifetime
 	l.catalog = readCatalog(ctx, l.agents, l.Listers.Backups, l.catalog, &o)
+	l.lookAtTheirSecrets(ctx, &o)
 	l.unlisted.noteUnlisted(&o)
 	l.lookAtTheClock(&o)
 	l.lookForLostNodes(ctx, &o)
@@ -329,6 +336,7 @@ func (l *Loop) report(ctx context.Context, c *v1.PostgresCluster, o Observation,
 	}
 	l.announce(c, c.Status.Conditions, status.Conditions)
 	l.announceEntries(c, c.Status, status)
+	l.announceCertificates(c, c.Status, status)
 	return nil
 }
 
@@ -380,6 +388,9 @@ func isNews(was *metav1.Condition, now metav1.Condition) bool {
 	switch {
 	case now.Type == v1.ConditionProgressing:
 		return false // it only sums others up
+	case now.Type == v1.ConditionCertificatesValid:
+		// Each certificate that ends has an event of its own, and the way of one takes minutes.
+		return turnsOn(v1.ReasonServerCertificateRefused, was, now) || now.Reason == v1.ReasonServerCertificateShown && (was == nil || was.Reason != now.Reason)
 	case now.Type == v1.ConditionDatabasesReady:
 		return turnsOn(v1.ReasonAgentOutdated, was, now) // else each entry tells for itself
 	case now.Type == v1.ConditionReplicating:

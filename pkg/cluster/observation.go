@@ -30,6 +30,9 @@ type Observation struct {
 	// OperatorImage is where pods get their agent from.
 	OperatorImage string
 
+	// LeafLifetime is for how long new certificates are valid; 0: 90 days.
+	LeafLifetime time.Duration
+
 	ServiceAccount *corev1.ServiceAccount
 	Role           *rbacv1.Role
 	RoleBinding    *rbacv1.RoleBinding
@@ -81,6 +84,11 @@ type Observation struct {
 	// waits for, and SourceRefused why it can't be: then Cluster does not say where the
 	// backup lies, and CloneFrom not who is copied.
 	SourceWaits, SourceRefused string
+
+	// Theirs is what the Secrets of spec.tls hold; nil: it names none. TrustWaited is for
+	// how long clients have been told of every authority that they are told of now.
+	Theirs      *theirSecrets
+	TrustWaited time.Duration
 
 	// Spares are volumes that an earlier cluster of the name left and that this
 	// one has no use for, and those of instances that were given up. What they
@@ -257,6 +265,9 @@ func (i Instance) hasCurrentTemplate(o Observation) bool {
 	want := o.podOf(i.Name)
 	if claim := specs.RestoreClaim(o.Cluster); claim != "" && !specs.UsesVolume(i.Pod, claim) {
 		return false // which the hash leaves out
+	}
+	if o.Cluster.Spec.TLS.ServerSecret != "" && !specs.HasServerFiles(i.Pod) {
+		return false // so does it this
 	}
 	return i.Pod.Annotations[specs.TemplateHashAnnotation] == want.Annotations[specs.TemplateHashAnnotation]
 }

@@ -94,7 +94,7 @@ func TestAgentsAreAskedWithWhatTheOperatorsSecretHolds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		leaf, err := a.NewLeaf(pki.OperatorName, nil, now)
+		leaf, err := a.NewLeaf(pki.OperatorName, nil, 0, now)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,11 +44,15 @@ type Plan struct {
 	// next ones are due, in the order of the spec.
 	TakeBackup *instanceapi.TakeBackup
 	Schedules  []plannedSchedule
+	// Rotations are the passwords that are exchanged.
+	Rotations rotations
 	// Verification is what the status is to say of the proof of a backup; nil: none is
 	// asked for.
 	Verification *verification
 	// Rollback is the restore in place that is under way; nil: none is.
 	Rollback *rollback
+	// Serving is what servers show, and by whom they are verified.
+	Serving serving
 	// Change is how far a change has come that takes restarts.
 	Change changeProgress
 	// SwitchoverFailed is true when the primary has not handed over as asked.
@@ -97,6 +101,9 @@ type Action struct {
 	Missing []object
 	// Annotation is what Clear takes away.
 	Annotation string
+	// Owed is true for what ends a thing begun that must not stay half done, also while
+	// the cluster is paused.
+	Owed bool
 	// Reason and Note make an event when the action has succeeded; none when
 	// Reason is empty.
 	Reason, Note string
@@ -150,7 +157,7 @@ func mustWait(action Action, failed []Failure) bool {
 		if f.Action.Verb != Create {
 			return false // it is there, if not as it should be
 		}
-		if specs.IsRoleSecret(f.Action.Object.GetLabels()[specs.ClusterLabel], f.Action.Object.GetName()) {
+		if cluster, name := f.Action.Object.GetLabels()[specs.ClusterLabel], f.Action.Object.GetName(); specs.IsRoleSecret(cluster, name) || name == specs.AppSecret(cluster) {
 			return false // no pod names it
 		}
 		switch f.Action.Object.(type) {
@@ -196,12 +203,12 @@ func (p *Plan) deletesPods() bool {
 	})
 }
 
-// hold lets nothing be done but to report what becomes of backups.
+// hold lets nothing be done but to report what becomes of backups, and what is owed.
 func (p *Plan) hold() {
 	p.Paused = true
 	var reports []Action
 	for _, action := range p.Actions {
-		if action.Verb == Report {
+		if action.Verb == Report || action.Owed {
 			reports = append(reports, action)
 		} else {
 			p.Held = append(p.Held, action.String())

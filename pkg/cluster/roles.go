@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,35 +13,63 @@ import (
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/pki"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
-// ensureRoleSecrets keeps the logins of roles whose password the operator makes. One
-// whose password is no longer its role's goes; that of an entry that was removed from
-// the spec stays, as the role does.
-func ensureRoleSecrets(o Observation, p *Plan, trusted []byte) {
+// ensureClientCertificates keeps the logins of roles that show a certificate. One that
+// nobody asks for any more goes, since it would not be renewed.
+func ensureClientCertificates(o Observation, p *Plan, a pki.Authorities, trusted []byte) {
 	c := o.Cluster
+	wanted := map[string]bool{}
 	for _, r := range c.Spec.Roles {
-		live := o.Secrets[specs.RoleSecret(c.Name, r.Name)]
-		switch {
-		case specs.HasOwnSecret(c, r) && live == nil:
-			p.create(specs.NewRoleSecret(c, r, specs.NewPassword(), trusted), "", "")
-		case specs.HasOwnSecret(c, r):
-			if repaired := specs.RepairRoleSecret(live, c, r, trusted); repaired != nil {
-				p.update(repaired)
+		if !specs.HasCertificate(r) || p.SpecError != "" && o.Secrets[specs.ClientSecret(c.Name, r.Name)] == nil {
+			continue
+		}
+		name := specs.ClientSecret(c.Name, r.Name)
+		wanted[name] = true
+		live := o.Secrets[name]
+		var leaf pki.Pair
+		if live != nil {
+			leaf = specs.CertificateOf(live)
+		}
+		if a.IsDue(leaf, r.Name, nil, o.Now) {
+			made, err := a.NewLeaf(r.Name, nil, o.LeafLifetime, o.Now)
+			if err != nil {
+				p.wait("make the certificate of role %s: %v", r.Name, err)
+				continue
 			}
-		case live != nil && specs.SecretOfRole(c, r) != live.Name:
-			p.delete(live, "", "")
+			leaf = made
+		}
+		want := specs.NewClientSecret(c, r, leaf, trusted)
+		if live == nil {
+			p.create(want, "", "")
+		} else if repaired := specs.RepairSecret(live, want); repaired != nil {
+			p.update(repaired)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Secrets)) {
+		if specs.IsClientSecret(c.Name, name) && !wanted[name] && p.SpecError == "" {
+			p.delete(o.Secrets[name], "", "")
 		}
 	}
 }
 
-// roleClientsWereGiven says whether the logins of roles name the authorities that are
-// trusted.
-func roleClientsWereGiven(o Observation, trusted []byte) bool {
-	return !slices.ContainsFunc(o.Cluster.Spec.Roles, func(r v1.RoleSpec) bool {
-		live := o.Secrets[specs.RoleSecret(o.Cluster.Name, r.Name)]
-		return live != nil && specs.HasOwnSecret(o.Cluster, r) && !bytes.Equal(live.Data[specs.CAKey], trusted)
+// certifiedWereGiven says whether the roles that show a certificate have one of who
+// signs, and know whom to trust.
+func certifiedWereGiven(o Observation, a pki.Authorities, trusted []byte) bool {
+	return allOf(o.Cluster.Spec.Roles, func(r v1.RoleSpec) bool {
+		live := o.Secrets[specs.ClientSecret(o.Cluster.Name, r.Name)]
+		return !specs.HasCertificate(r) || live == nil ||
+			bytes.Equal(live.Data[specs.CAKey], trusted) && !a.IsDue(specs.CertificateOf(live), r.Name, nil, o.Now)
+	})
+}
+
+// clientsWereGiven says whether the logins name the authorities that are trusted.
+func clientsWereGiven(o Observation, trusted []byte) bool {
+	return !slices.ContainsFunc(specs.Logins(o.Cluster), func(l specs.Login) bool {
+		live := o.Secrets[l.Secret]
+		return live != nil && !bytes.Equal(live.Data[specs.CAKey], trusted)
 	})
 }
 
@@ -85,6 +114,8 @@ func databasesReady(o Observation, p Plan) metav1.Condition {
 	state := o.declaredState()
 	before := meta.FindStatusCondition(o.Cluster.Status.Conditions, kind)
 	switch {
+	case o.declared(p).IsEmpty() && ownerProblem(state) != "":
+		return no(kind, v1.ReasonDeclaredRefused, limit(ownerProblem(state)))
 	case o.declared(p).IsEmpty():
 		return yes(kind, v1.ReasonNothingDeclared, "")
 	case state == nil && before != nil && before.Reason != v1.ReasonNothingDeclared && before.ObservedGeneration == o.Cluster.Generation:
@@ -103,6 +134,9 @@ func databasesReady(o Observation, p Plan) metav1.Condition {
 			problems = append(problems, "role "+e.Name+": "+e.Problem)
 		}
 	}
+	if text := ownerProblem(state); text != "" {
+		problems = append(problems, text)
+	}
 	for _, e := range state.Databases {
 		if e.Problem != "" {
 			problems = append(problems, "database "+e.Name+": "+e.Problem)
@@ -114,16 +148,29 @@ func databasesReady(o Observation, p Plan) metav1.Condition {
 	return yes(kind, v1.ReasonAsDeclared, "")
 }
 
+// ownerProblem is what keeps the application database's owner from its password, if
+// the role has no entry; empty: nothing.
+func ownerProblem(state *instanceapi.DeclaredState) string {
+	if state == nil || state.Owner == nil || state.Owner.Problem == "" {
+		return ""
+	}
+	return "role " + state.Owner.Name + ": " + state.Owner.Problem
+}
+
 // roleStatuses has a row for each role of the spec. What nobody can say now stays as
 // it was.
 func roleStatuses(o Observation, p Plan) []v1.RoleStatus {
 	var rows []v1.RoleStatus
 	for _, r := range o.Cluster.Spec.Roles {
 		row := v1.RoleStatus{Name: r.Name, Secret: specs.SecretOfRole(o.Cluster, r)}
+		if specs.HasCertificate(r) {
+			row.Secret = specs.ClientSecret(o.Cluster.Name, r.Name)
+		}
 		i := slices.IndexFunc(o.Cluster.Status.Roles, func(s v1.RoleStatus) bool { return s.Name == r.Name })
 		if i >= 0 {
-			row.Ready, row.Message = o.Cluster.Status.Roles[i].Ready, o.Cluster.Status.Roles[i].Message
+			row.Ready, row.Message, row.NextRotation = o.Cluster.Status.Roles[i].Ready, o.Cluster.Status.Roles[i].Message, o.Cluster.Status.Roles[i].NextRotation
 		}
+		rotationStatus(o, p, &row)
 		row.Ready, row.Message = o.entryStatus(p, r.Name, row.Ready, row.Message, func(s *instanceapi.DeclaredState) []instanceapi.DeclaredEntry { return s.Roles })
 		rows = append(rows, row)
 	}

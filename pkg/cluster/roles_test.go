@@ -42,12 +42,12 @@ func TestE10LoginsOfRolesCountAsClients(t *testing.T) {
 	w.settleWith(declareSome)
 	o := w.observe()
 	trusted := o.Secrets[specs.AppSecret("shop")].Data[specs.CAKey]
-	if !roleClientsWereGiven(o, trusted) {
+	if !clientsWereGiven(o, trusted) {
 		t.Error("they name the authority that there is")
 	}
 	change(w, "shop-role-reporting", func(s *corev1.Secret) { s.Data[specs.CAKey] = []byte("another") })
 	w.catchUp(allKinds...)
-	if roleClientsWereGiven(w.observe(), trusted) {
+	if clientsWereGiven(w.observe(), trusted) {
 		t.Error("one names another authority")
 	}
 }

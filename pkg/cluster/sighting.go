@@ -50,6 +50,8 @@ func (s *sighting) unchangedFor(lease *coordinationv1.Lease, now time.Time) time
 func (l *Loop) lookAtTheClock(o *Observation) {
 	o.LeaseUnchanged = l.lease.unchangedFor(o.Lease, o.Now)
 	asked, since := specs.SwitchoverAsked(o.ConfigMap), specs.Authorities(nil, o.Secrets[specs.OperatorSecret(o.Cluster.Name)]).Since
+	trusted := specs.ClientsTrustSince(o.Secrets[specs.AppSecret(o.Cluster.Name)])
+	o.TrustWaited = l.trust.lasts(trusted.String(), trusted, o.Now)
 	var told instanceapi.Switchover
 	if s := o.told().Switchover; s != nil {
 		told = *s

@@ -45,7 +45,8 @@ func Status(o Observation, p Plan, failures []Failure) v1.PostgresClusterStatus 
 		s.Timeline = int64(primary.State.Timeline)
 	}
 	s.Backup = backupsStatus(o, p, failures)
-	for _, c := range conditions(o, p, failures) {
+	s.Certificates = certificateStatuses(o, p, failures)
+	for _, c := range append(conditions(o, p, failures), certificatesValid(o, p, s.Certificates)) {
 		c.ObservedGeneration = o.Cluster.Generation
 		c.LastTransitionTime = metav1.NewTime(o.Now)
 		meta.SetStatusCondition(&s.Conditions, c)

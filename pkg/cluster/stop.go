@@ -76,7 +76,7 @@ func (o Observation) stoppingSince() time.Time {
 
 // refuseRequests takes back what is asked of instances that shall not run.
 func refuseRequests(o Observation, p *Plan) {
-	for _, annotation := range []string{v1.SwitchoverAnnotation, v1.RecloneAnnotation, v1.ForcePromoteAnnotation} {
+	for _, annotation := range []string{v1.SwitchoverAnnotation, v1.RecloneAnnotation, v1.ForcePromoteAnnotation, v1.RotateAnnotation} {
 		if _, asked := o.Cluster.Annotations[annotation]; asked {
 			p.refuse(o, annotation, "the cluster is stopped, as spec.instances: 0 asks; start it first")
 		}

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -77,6 +78,9 @@ type world struct {
 	// late are instances to which the kubelet brings nothing new.
 	late map[string]bool
 
+	// passwords are those that the primary's server has, by role.
+	passwords map[string]string
+
 	// restarts are the instances whose server was restarted as asked, in order, and
 	// outgrown counts standbys that had less than their primary.
 	restarts []string
@@ -87,6 +91,13 @@ type world struct {
 	catalogRead *instanceapi.Catalog
 	// unlisted are backups that the catalog does not show, as a Loop knows them.
 	unlisted sightings
+
+	// leafLifetime is for how long new certificates are valid; 0: as long as usual.
+	leafLifetime time.Duration
+	// theirs are people's own Secrets, by name, and theirsUnknown why nobody can read
+	// them.
+	theirs        map[string]*corev1.Secret
+	theirsUnknown error
 
 	// others are objects of other clusters, which nobody here changes.
 	others []object
@@ -155,7 +166,7 @@ func newWorld(instances int32) *world {
 		mounted: map[types.UID]*corev1.Secret{}, verified: &sync.Map{},
 		cut:  map[string]bool{},
 		late: map[string]bool{},
-		lost: map[types.UID]string{}, unlisted: sightings{},
+		lost: map[types.UID]string{}, unlisted: sightings{}, passwords: map[string]string{},
 	}
 	for _, kind := range allKinds {
 		w.objects[kind] = map[string]object{}
@@ -193,7 +204,8 @@ func (w *world) clone() *world {
 		}
 	}
 	c.data, c.servers, c.states, c.mounted = copies(w.data), copies(w.servers), maps.Clone(w.states), maps.Clone(w.mounted)
-	c.cut, c.late, c.lost = maps.Clone(w.cut), maps.Clone(w.late), maps.Clone(w.lost)
+	c.cut, c.late, c.lost, c.passwords = maps.Clone(w.cut), maps.Clone(w.late), maps.Clone(w.lost), maps.Clone(w.passwords)
+	c.theirs = maps.Clone(w.theirs)
 	c.unlisted = maps.Clone(w.unlisted)
 	c.cached = nil
 	c.catchUp(allKinds...)
@@ -271,12 +283,26 @@ func (w *world) fetch(_ context.Context, own *corev1.Secret, pod *corev1.Pod, ho
 	return state, w.shakeHands(own, w.mounted[pod.UID], host)
 }
 
+// readTheirs is how the operator reads people's own Secrets.
+func (w *world) readTheirs(_ context.Context, name string) (*corev1.Secret, error) {
+	switch found := w.theirs[name]; {
+	case w.theirsUnknown != nil:
+		return nil, w.theirsUnknown
+	case found == nil:
+		return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
+	default:
+		return found, nil
+	}
+}
+
 func (w *world) observe() Observation {
 	o, err := observe(context.Background(), w.listers(), w, w.cluster, testImage, w.now)
 	if err != nil {
 		panic(err)
 	}
 	w.readCatalog(&o)
+	o.LeafLifetime = w.leafLifetime
+	o.Theirs = readTheirSecrets(context.Background(), w.readTheirs, o.Cluster.Spec.TLS)
 	w.unlisted.noteUnlisted(&o)
 	new(Loop).lookAtTheClock(&o) // as an operator that has just begun
 	o.BackupWaited = w.silent
@@ -632,6 +658,7 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 		w.serveInSlice(pod)
 		s.Role, s.Ready, s.WrittenLSN = instanceapi.RolePrimary, true, endOfWAL
 		s.Declared = apply(config.Declared)
+		w.setPasswords(config, s.Declared)
 		s.Standbys = w.countMembers(pod.Name, config.Members)
 		return s
 	}
@@ -662,6 +689,27 @@ func apply(d instanceapi.Declared) *instanceapi.DeclaredState {
 		s.Databases = append(s.Databases, entry(database.Name))
 	}
 	return s
+}
+
+// setPasswords gives the server the passwords of the operator's Secrets, the next ones
+// where there are any, and tells of these.
+func (w *world) setPasswords(config instanceapi.Config, s *instanceapi.DeclaredState) {
+	for _, r := range config.WithOwner().Roles {
+		e := &instanceapi.DeclaredEntry{Name: r.Name}
+		if r.PasswordOnly {
+			s.Owner = e
+		} else {
+			e = &s.Roles[slices.IndexFunc(s.Roles, func(e instanceapi.DeclaredEntry) bool { return e.Name == r.Name })]
+		}
+		secret, found := w.objects["Secret"][r.Secret].(*corev1.Secret)
+		if !r.OwnSecret || !found || e.Problem != "" {
+			continue
+		}
+		w.passwords[r.Name] = string(secret.Data[instanceapi.PasswordKey])
+		if next := specs.NextPassword(secret); next != "" {
+			w.passwords[r.Name], e.Next = next, instanceapi.PasswordMark(next)
+		}
+	}
 }
 
 const endOfWAL = "0/5000000"

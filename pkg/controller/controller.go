@@ -40,6 +40,8 @@ type Config struct {
 	WatchNodes bool
 	// OperatorImage is where the pods of clusters get their agent from.
 	OperatorImage string
+	// LeafLifetime is for how long new certificates are valid; 0: 90 days.
+	LeafLifetime time.Duration
 	// Now is the wall clock.
 	Now func() time.Time
 	// Passed is told of each pass over a cluster; may be nil.
@@ -75,6 +77,7 @@ func New(config Config) (*Controller, error) {
 		Events:        config.Events,
 		Queue:         queue,
 		OperatorImage: config.OperatorImage,
+		LeafLifetime:  config.LeafLifetime,
 		Log:           config.Log,
 		Now:           config.Now,
 		Passed:        config.Passed,

@@ -26,11 +26,10 @@ func (a *Agent) initdb(ctx context.Context, config instanceapi.Config) error {
 }
 
 func (a *Agent) makeDatabase(ctx context.Context, config instanceapi.Config) error {
-	app, err := readLogin(a.options.SecretsDir, "app")
+	app, err := a.readOwner(ctx, config)
 	if err != nil {
 		return err
 	}
-	app.User = config.Bootstrap.Owner
 	if err := killHolders(ctx, a.lock); err != nil {
 		return err
 	}
@@ -105,7 +104,7 @@ func (a *Agent) baseBackup(up upstream, wal string) pgrun.BaseBackupOptions {
 	return pgrun.BaseBackupOptions{
 		Data:     a.volume.data(),
 		WAL:      wal,
-		ConnInfo: conninfo(a.options, up, a.options.Instance+"-clone", ""),
+		ConnInfo: conninfo(a.options, a.serverFiles(), up, a.options.Instance+"-clone", ""),
 		Slot:     postgres.SlotName(a.options.Instance),
 	}
 }

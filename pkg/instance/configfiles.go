@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -114,10 +115,10 @@ func (u upstream) isZero() bool { return u == upstream{} }
 // conninfo is how instance o reaches u for replication: by address, so that
 // streaming needs no DNS, while the certificate is verified by name. Its own
 // certificate says who it is. The files are read at each connection.
-func conninfo(o Options, u upstream, application, database string) string {
+func conninfo(o Options, f serverFiles, u upstream, application, database string) string {
 	options := replicationOptions(application, o.tls)
-	options["hostaddr"] = u.Address
-	return postgres.ConnInfo{Host: u.Instance, Port: o.Port, User: postgres.ReplicationRole, DBName: database, Options: options}.KeyValue()
+	options["hostaddr"], options["sslrootcert"] = u.Address, f.CA
+	return postgres.ConnInfo{Host: cmp.Or(f.Host, u.Instance), Port: o.Port, User: postgres.ReplicationRole, DBName: database, Options: options}.KeyValue()
 }
 
 // replicationOptions are libpq's for a connection of the replication role with the
@@ -142,17 +143,18 @@ func replicationOptions(application string, file func(name string) string) map[s
 func (c configDir) serverConf() string { return filepath.Join(c.path, serverConf) }
 
 // renderInstance writes instance.conf: what differs between instances and
-// changes while the server runs. A zero upstream follows nobody; name is how
-// this instance's data is known to others, sync is synchronous_standby_names,
-// raised is what a standby needs more of than the configuration gives it, and
-// recovery what a server needs that recovers from an archive.
-func renderInstance(o Options, u upstream, name, sync string, raised demands, recovery map[string]string) string {
+// changes while the server runs. f says by what servers are verified; a zero upstream
+// follows nobody; name is how this instance's data is known to others, sync is
+// synchronous_standby_names, raised is what a standby needs more of than the
+// configuration gives it, and recovery what a server needs that recovers from an
+// archive.
+func renderInstance(o Options, f serverFiles, u upstream, name, sync string, raised demands, recovery map[string]string) string {
 	values := map[string]string{"primary_conninfo": "", "primary_slot_name": "", "restore_command": "", "synchronous_standby_names": sync}
 	for parameter, value := range raised {
 		values[parameter] = strconv.FormatInt(value, 10)
 	}
 	if !u.isZero() {
-		values["primary_conninfo"] = conninfo(o, u, name, "")
+		values["primary_conninfo"] = conninfo(o, f, u, name, "")
 		values["primary_slot_name"] = postgres.SlotName(o.Instance)
 	}
 	maps.Copy(values, recovery)

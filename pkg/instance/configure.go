@@ -180,7 +180,7 @@ func (a *Agent) installInstance(up upstream) error {
 }
 
 func (a *Agent) renderInstance(up upstream) string {
-	return renderInstance(a.options, up, postgres.StandbyName(a.options.Instance, a.identity.ID), a.replication.names(), a.raisedNow(), a.recoveryNow())
+	return renderInstance(a.options, a.serverFiles(), up, postgres.StandbyName(a.options.Instance, a.identity.ID), a.replication.names(), a.raisedNow(), a.recoveryNow())
 }
 
 // hbaRefusal is what the server says against the pg_hba.conf on disk. It reads

@@ -24,11 +24,10 @@ func (a *Agent) copyCluster(ctx context.Context, config instanceapi.Config) erro
 
 func (a *Agent) makeOfCluster(ctx context.Context, config instanceapi.Config) error {
 	from := *config.Bootstrap.Clone
-	app, err := readLogin(a.options.SecretsDir, "app")
+	app, err := a.readOwner(ctx, config)
 	if err != nil {
 		return err
 	}
-	app.User = config.Bootstrap.Owner
 	a.status.enter(instanceapi.PhaseBootstrapping, "reaching for cluster "+from.Cluster)
 	certificates, err := a.readCloneSecret(ctx, from)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 func (from *world) copies(p *testPod, address string) *world {
 	from.Helper()
 	w := newWorldOf(from.T, from.bin, from.major)
-	w.setPassword("app", "app", "another")
+	w.setPassword("another")
 	w.kube.setSecret("shop-clone", false, from.cloneSecret(from.ca))
 	w.apply(func() {
 		b := &w.config.Bootstrap

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -31,11 +32,23 @@ type loadedCredentials struct {
 	api *tls.Config
 	// replication is what the agent shows to the agents of other instances.
 	replication tls.Certificate
+	// server is by what servers are known to each other and to clients.
+	server serverFiles
 	// hash is what State.Credentials reports.
 	hash string
 }
 
-type credentialStamp [5]time.Time
+// serverFiles are the files by which a server shows who it is, and by which replicas
+// verify servers.
+type serverFiles struct {
+	Cert, Key, CA string
+	// Host is the name that a server's certificate must bear; empty: that of the
+	// instance.
+	Host string
+}
+
+// credentialStamp is when each file was written; zero for one that need not be there.
+type credentialStamp [8]time.Time
 
 // current is what the files hold. While files are being replaced, or hold
 // nothing that can be used, it is what they held before.
@@ -72,6 +85,16 @@ func (c *credentials) stampNow() (credentialStamp, error) {
 		}
 		stamp[i] = info.ModTime()
 	}
+	for i, name := range instanceapi.ServerFiles {
+		info, err := os.Stat(c.options.tls(name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return stamp, fmt.Errorf("look at the server's certificate: %w", err)
+		default:
+			stamp[len(instanceapi.CredentialFiles)+i] = info.ModTime()
+		}
+	}
 	return stamp, nil
 }
 
@@ -83,6 +106,10 @@ func loadCredentials(o Options) (loadedCredentials, error) {
 			return loadedCredentials{}, fmt.Errorf("load certificates: %w", err)
 		}
 		files[name] = content
+	}
+	server, err := loadServerFiles(o, files)
+	if err != nil {
+		return loadedCredentials{}, err
 	}
 	certificate, err := tls.X509KeyPair(files[instanceapi.CertFile], files[instanceapi.KeyFile])
 	if err != nil {
@@ -96,7 +123,7 @@ func loadCredentials(o Options) (loadedCredentials, error) {
 	if !authorities.AppendCertsFromPEM(bytes.Clone(files[instanceapi.CAFile])) {
 		return loadedCredentials{}, fmt.Errorf("load authorities: %s holds no certificate", o.tls(instanceapi.CAFile))
 	}
-	return loadedCredentials{hash: instanceapi.CredentialsHash(files), replication: replication, api: &tls.Config{
+	return loadedCredentials{hash: instanceapi.CredentialsHash(files), server: server, replication: replication, api: &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{certificate},
 		ClientCAs:    authorities,
@@ -105,6 +132,78 @@ func loadCredentials(o Options) (loadedCredentials, error) {
 		NextProtos:       []string{"http/1.1"},
 		VerifyConnection: verifyClient,
 	}}, nil
+}
+
+// loadServerFiles reads into files what the server shows of people's own, and says
+// which of all files count.
+func loadServerFiles(o Options, files map[string][]byte) (serverFiles, error) {
+	for _, name := range instanceapi.ServerFiles {
+		content, err := os.ReadFile(o.tls(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return serverFiles{}, fmt.Errorf("load the server's certificate: %w", err)
+		}
+		files[name] = content
+	}
+	server := ownServerFiles(o)
+	if trusted, found := files[instanceapi.ServerCAFile]; found {
+		if !x509.NewCertPool().AppendCertsFromPEM(bytes.Clone(trusted)) {
+			return serverFiles{}, fmt.Errorf("load authorities: %s holds no certificate", o.tls(instanceapi.ServerCAFile))
+		}
+		server.CA, server.Host = o.tls(instanceapi.ServerCAFile), instanceapi.ServiceHost(o.Cluster, o.Namespace)
+	}
+	if cert, found := files[instanceapi.ServerCertFile]; found {
+		if _, err := tls.X509KeyPair(cert, files[instanceapi.ServerKeyFile]); err != nil {
+			return serverFiles{}, fmt.Errorf("load the server's certificate: %w", err)
+		}
+		server.Cert, server.Key = o.tls(instanceapi.ServerCertFile), o.tls(instanceapi.ServerKeyFile)
+	}
+	return server, nil
+}
+
+// ownServerFiles are those of a server that shows what the operator issued.
+func ownServerFiles(o Options) serverFiles {
+	return serverFiles{Cert: o.tls(instanceapi.CertFile), Key: o.tls(instanceapi.KeyFile), CA: o.tls(instanceapi.CAFile)}
+}
+
+// serverFiles are those that count now.
+func (a *Agent) serverFiles() serverFiles {
+	now, err := a.credentials.current()
+	if err != nil {
+		return ownServerFiles(a.options) // whoever uses them says what is wrong
+	}
+	return now.server
+}
+
+// linkServerFiles lets the server find what it shall show now, when it reads its files
+// next. One that reads them in between finds a key of another certificate, and goes on
+// with those that it has.
+func (a *Agent) linkServerFiles() error {
+	if a.options.Alone {
+		return nil
+	}
+	now := a.serverFiles()
+	return errors.Join(replaceLink(now.Cert, a.options.shown(instanceapi.CertFile)), replaceLink(now.Key, a.options.shown(instanceapi.KeyFile)))
+}
+
+// replaceLink makes path a link to a file, whatever it is a link to.
+func replaceLink(file, path string) error {
+	if at, err := os.Readlink(path); err == nil && at == file {
+		return nil
+	}
+	fresh := path + ".new"
+	if err := removeFile(fresh); err != nil {
+		return err
+	}
+	if err := os.Symlink(file, fresh); err != nil {
+		return fmt.Errorf("link %s: %w", path, err)
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return fmt.Errorf("link %s: %w", path, err)
+	}
+	return nil
 }
 
 // verifyClient lets in the operator and the cluster's instances; other holders
@@ -146,7 +245,8 @@ func (a *Agent) hasOldCredentials() bool {
 func (a *Agent) renewCredentials(ctx context.Context) error {
 	now := a.credentials.hash()
 	a.log.WithField("credentials", now).Info("the certificates have changed; reloading")
-	if err := a.reload(ctx); err != nil {
+	// The server may show another file than before, and verify its primary by another.
+	if err := errors.Join(a.linkServerFiles(), a.installInstance(a.runningAs().Upstream), a.reload(ctx)); err != nil {
 		return err
 	}
 	if a.credentials.hash() == now { // else the server may have read what came in between

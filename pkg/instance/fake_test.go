@@ -147,6 +147,16 @@ func (f *fakeKubernetes) Lease(context.Context) (*coordinationv1.Lease, error) {
 	return f.lease.DeepCopy(), f.down
 }
 
+func (f *fakeKubernetes) OwnSecret(ctx context.Context, name string) (map[string][]byte, error) {
+	f.mu.Lock()
+	theirs := f.secrets[name] != nil && f.secrets[name].Labels["own"] == ""
+	f.mu.Unlock()
+	if theirs {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
+	}
+	return f.Secret(ctx, name)
+}
+
 func (f *fakeKubernetes) Secret(_ context.Context, name string) (map[string][]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -116,9 +116,21 @@ func (k *kubeClient) UpdateSlice(ctx context.Context, slice *discoveryv1.Endpoin
 }
 
 func (k *kubeClient) Secret(ctx context.Context, name string) (map[string][]byte, error) {
-	secret := &corev1.Secret{}
-	err := k.core.Get().Namespace(k.namespace).Resource("secrets").Name(name).Do(ctx).Into(secret)
+	secret, err := k.readSecret(ctx, name)
 	return secret.Data, err
+}
+
+func (k *kubeClient) OwnSecret(ctx context.Context, name string) (map[string][]byte, error) {
+	secret, err := k.readSecret(ctx, name)
+	if err == nil && !isOwnedBy(k.uid, secret) {
+		return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
+	}
+	return secret.Data, err
+}
+
+func (k *kubeClient) readSecret(ctx context.Context, name string) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	return secret, k.core.Get().Namespace(k.namespace).Resource("secrets").Name(name).Do(ctx).Into(secret)
 }
 
 // ownedBy hands on to saw what belongs to the cluster, and nil for anything else.

@@ -26,8 +26,10 @@ type Kubernetes interface {
 	// cluster's counts as none. Calls of saw do not overlap.
 	WatchSecret(ctx context.Context, name string, own bool, saw func(*corev1.Secret))
 	UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error)
-	// Secret reads what a Secret holds, by its name.
+	// Secret reads what a Secret holds, by its name. OwnSecret does so for those that
+	// the operator makes: one that is not the cluster's is not found.
 	Secret(ctx context.Context, name string) (map[string][]byte, error)
+	OwnSecret(ctx context.Context, name string) (map[string][]byte, error)
 }
 
 // Watcher is shown objects, or nil where there is none. It must not change

@@ -5,41 +5,51 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"time"
 
 	"github.com/lib/pq"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/postgres"
 	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
 )
 
-// login is a role and its password, as a mounted Secret has them.
-type login struct{ User, Password string }
-
-// readLogin reads the Secret mounted at secrets/name.
-func readLogin(secrets, name string) (login, error) {
-	user, err := os.ReadFile(filepath.Join(secrets, name, "username"))
-	if err != nil {
-		return login{}, fmt.Errorf("read login %s: %w", name, err)
-	}
-	password, err := os.ReadFile(filepath.Join(secrets, name, "password"))
-	if err != nil {
-		return login{}, fmt.Errorf("read login %s: %w", name, err)
-	}
-	return login{User: string(user), Password: string(password)}, nil
+// login is a role and its password, or the verifier of it.
+type login struct {
+	User     string
+	Password rolePassword
 }
 
-// keepLogins makes the password of the application's role on a primary that of
-// the Secret, and the replication role as replicas need it. A role that users
-// have dropped stays away.
-func keepLogins(ctx context.Context, server *pgrun.Server, secrets string) error {
-	replication := keepReplicationRole(ctx, server)
-	app, err := readLogin(secrets, "app")
-	if err == nil {
-		err = keepPassword(ctx, server, app)
+// readOwner reads the login of the application database's owner, for a database that
+// is being made: nobody shall find it before the password is right. Later the declarer
+// keeps it.
+func (a *Agent) readOwner(ctx context.Context, config instanceapi.Config) (login, error) {
+	const longest = 5 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	name, own := config.Owner.Of(config.Cluster)
+	read := a.kube.Secret
+	if own {
+		read = a.kube.OwnSecret
 	}
-	return errors.Join(replication, err)
+	data, err := read(ctx, name)
+	var secret *corev1.Secret
+	switch {
+	case apierrors.IsNotFound(err) && own:
+		return login{}, fmt.Errorf("read the login of role %s: the Secret %s is not there yet; the operator makes it", config.Bootstrap.Owner, name)
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return login{}, fmt.Errorf("read the login of role %s: %w", config.Bootstrap.Owner, err)
+	default:
+		secret = &corev1.Secret{Data: data}
+	}
+	password, err := passwordIn(secret, passwordSecret{name, own}, config.Bootstrap.Owner)
+	if err != nil {
+		return login{}, fmt.Errorf("read the login of role %s: %w", config.Bootstrap.Owner, err)
+	}
+	return login{User: config.Bootstrap.Owner, Password: password}, nil
 }
 
 // rewindFunctions are what pg_rewind calls in the database postgres. Who may
@@ -92,41 +102,14 @@ func keepStreamingRole(ctx context.Context, server *pgrun.Server) error {
 	return nil
 }
 
-// keepPassword alters the role's password if it is not l's. It finds out by
-// the verifier, so that an idle cluster writes nothing.
-func keepPassword(ctx context.Context, server *pgrun.Server, l login) error {
-	var verifier sql.NullString
-	query := "SELECT rolpassword FROM pg_authid WHERE rolname = " + pq.QuoteLiteral(l.User)
-	err := server.Row(ctx, query, &verifier)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read password verifier of role %s: %w", l.User, err)
-	}
-	if postgres.VerifierMatches(verifier.String, l.Password) {
-		return nil
-	}
-	fresh, err := postgres.ScramVerifier(l.Password)
-	if err != nil {
-		return err
-	}
-	statement := "ALTER ROLE " + pq.QuoteIdentifier(l.User) + " PASSWORD " + pq.QuoteLiteral(fresh)
-	if err := server.Exec(ctx, statement); err != nil {
-		return fmt.Errorf("alter password of role %s: %w", l.User, err)
-	}
-	return nil
-}
-
 // createRole makes a role that may log in with a password, of which the server
 // sees only the verifier.
 func createRole(ctx context.Context, server *pgrun.Server, l login) error {
-	verifier, err := postgres.ScramVerifier(l.Password)
+	password, err := l.Password.clause("")
 	if err != nil {
 		return err
 	}
-	statement := "CREATE ROLE " + pq.QuoteIdentifier(l.User) + " LOGIN PASSWORD " + pq.QuoteLiteral(verifier)
-	if err := server.Exec(ctx, statement); err != nil {
+	if err := server.Exec(ctx, "CREATE ROLE "+pq.QuoteIdentifier(l.User)+" LOGIN "+password); err != nil {
 		return fmt.Errorf("create role %s: %w", l.User, err)
 	}
 	return nil

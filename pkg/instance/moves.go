@@ -335,7 +335,7 @@ func (a *Agent) needsTending(now running) bool {
 	return since > tendEvery
 }
 
-// tend looks after the server: the slots, and on a primary the logins and the
+// tend looks after the server: the slots, and on a primary the role of replicas and the
 // EndpointSlice. It tries everything, whatever fails.
 func (a *Agent) tend(ctx context.Context) error {
 	a.tended = time.Now()
@@ -354,8 +354,7 @@ func (a *Agent) tend(ctx context.Context) error {
 		a.roomier = a.findRoom(ctx)
 	}
 	if now.Role == instanceapi.RolePrimary {
-		problems = append(problems, a.keepOwnSlots(ctx),
-			keepLogins(ctx, a.sql, a.options.SecretsDir))
+		problems = append(problems, a.keepOwnSlots(ctx), keepReplicationRole(ctx, a.sql))
 	}
 	a.sayProblem(errors.Join(problems...))
 	return nil

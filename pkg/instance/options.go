@@ -35,9 +35,7 @@ type Options struct {
 	BackupMounts []string
 	// RunDir holds the server's socket and the agent's own transient files.
 	RunDir string
-	// SecretsDir holds app/ with username and password.
-	SecretsDir string
-	// TLSDir holds instanceapi.CredentialFiles.
+	// TLSDir holds instanceapi.CredentialFiles, and maybe instanceapi.ServerFiles.
 	TLSDir string
 	// APIListen and ProbeListen are addresses as net.Listen takes them.
 	APIListen, ProbeListen string
@@ -67,11 +65,11 @@ type Options struct {
 func (o Options) validate() error {
 	required := map[string]string{
 		"cluster": o.Cluster, "cluster-uid": o.ClusterUID, "POD_NAME": o.Instance, "POD_NAMESPACE": o.Namespace, "POD_UID": o.PodUID,
-		"POD_IP": o.PodIP, "mount": o.Mount, "run-dir": o.RunDir, "secrets-dir": o.SecretsDir, "tls-dir": o.TLSDir,
+		"POD_IP": o.PodIP, "mount": o.Mount, "run-dir": o.RunDir, "tls-dir": o.TLSDir,
 	}
 	for _, name := range []string{"cluster", "cluster-uid", "POD_NAME", "POD_NAMESPACE", "POD_UID", "POD_IP", "mount",
-		"run-dir", "secrets-dir", "tls-dir"} {
-		if required[name] == "" && !(o.Alone && slices.Contains([]string{"POD_IP", "secrets-dir", "tls-dir"}, name)) {
+		"run-dir", "tls-dir"} {
+		if required[name] == "" && !(o.Alone && slices.Contains([]string{"POD_IP", "tls-dir"}, name)) {
 			return errors.New(name + " is not set")
 		}
 	}
@@ -91,6 +89,11 @@ func (o Options) owner() string { return o.Namespace + "/" + o.Cluster }
 // walSocket is where the server's archive_command and restore_command find the
 // agent.
 func (o Options) walSocket() string { return filepath.Join(o.RunDir, ".agent.wal") }
+
+// shown is where the server finds what it shows to clients, CertFile or KeyFile: a link
+// to the file that counts. What the server is told stays the same, so that it is told at
+// its start, where ALTER SYSTEM has no say.
+func (o Options) shown(name string) string { return filepath.Join(o.RunDir, ".shown."+name) }
 
 func (o Options) peerPort() int { return cmp.Or(o.PeerPort, instanceapi.Port) }
 

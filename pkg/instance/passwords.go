@@ -18,7 +18,11 @@ import (
 )
 
 // rolePassword is what a Secret says of a role's password: it, or its verifier.
-type rolePassword struct{ Plain, Verifier string }
+type rolePassword struct {
+	Plain, Verifier string
+	// Next is true for one that its Secret has as the next.
+	Next bool
+}
 
 var (
 	// verifierForm is that of pg_authid.rolpassword for scram-sha-256.
@@ -28,13 +32,18 @@ var (
 )
 
 // passwordIn reads the Secret of a role. Its errors name what is wrong with it, and
-// never what is in it.
-func passwordIn(secret *corev1.Secret, name, role string) (rolePassword, error) {
+// never what is in it. Where the operator is about to exchange the password it is the
+// next: the server has that first.
+func passwordIn(secret *corev1.Secret, of passwordSecret, role string) (rolePassword, error) {
+	name := of.name
 	if secret == nil {
 		return rolePassword{}, fmt.Errorf("the Secret %s does not exist; create it with the key %s", name, instanceapi.PasswordKey)
 	}
 	if user, found := secret.Data[instanceapi.UsernameKey]; found && string(user) != role {
 		return rolePassword{}, fmt.Errorf("the Secret %s: the key %s is of another role; let it be %s, or remove it", name, instanceapi.UsernameKey, role)
+	}
+	if next := string(secret.Data[instanceapi.NextPasswordKey]); of.own && next != "" {
+		return rolePassword{Plain: next, Next: true}, nil
 	}
 	password := string(secret.Data[instanceapi.PasswordKey])
 	switch {
@@ -145,7 +154,7 @@ func onlyWhatIsUsed(secret *corev1.Secret) *corev1.Secret {
 		return nil
 	}
 	used := &corev1.Secret{Data: map[string][]byte{}}
-	for _, key := range []string{instanceapi.UsernameKey, instanceapi.PasswordKey} {
+	for _, key := range []string{instanceapi.UsernameKey, instanceapi.PasswordKey, instanceapi.NextPasswordKey} {
 		if value, found := secret.Data[key]; found {
 			used.Data[key] = value
 		}
@@ -184,6 +193,6 @@ func (s *passwordSource) of(r instanceapi.DeclaredRole, now time.Time) (rolePass
 		}
 		return rolePassword{}, true, errors.New("the Secret " + r.Secret + " is not there; the operator makes it, unless another of the name is in the way")
 	}
-	password, err := passwordIn(w.secret, r.Secret, r.Name)
+	password, err := passwordIn(w.secret, passwordSecret{r.Secret, r.OwnSecret}, r.Name)
 	return password, true, err
 }

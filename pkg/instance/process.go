@@ -174,8 +174,8 @@ func serverArguments(o Options, v volume, more ...string) []string {
 			"listen_addresses="+o.Listen,
 			"ssl=on",
 			"ssl_ca_file="+o.tls(instanceapi.CAFile),
-			"ssl_cert_file="+o.tls(instanceapi.CertFile),
-			"ssl_key_file="+o.tls(instanceapi.KeyFile),
+			"ssl_cert_file="+o.shown(instanceapi.CertFile),
+			"ssl_key_file="+o.shown(instanceapi.KeyFile),
 		)
 	}
 	args := []string{"-D", v.data()}
@@ -191,7 +191,7 @@ func (a *Agent) launch() (*server, error) { return a.launchWith() }
 
 // launchWith is launch with settings that win over all others.
 func (a *Agent) launchWith(settings ...string) (*server, error) {
-	if err := a.readyDirectory(); err != nil {
+	if err := errors.Join(a.readyDirectory(), a.linkServerFiles()); err != nil {
 		return nil, err
 	}
 	output, input, err := os.Pipe()

@@ -145,7 +145,7 @@ func TestBackoffGrowsToALimit(t *testing.T) {
 
 func TestConnInfoHasNoPassword(t *testing.T) {
 	o := Options{Instance: "shop-2", RunDir: "/run/postgresql", TLSDir: "/tls", Port: 5432}
-	text := renderInstance(o, upstream{Instance: "shop-1", Address: "10.0.0.1"}, "shop-2.ab", "", nil, nil)
+	text := renderInstance(o, ownServerFiles(o), upstream{Instance: "shop-1", Address: "10.0.0.1"}, "shop-2.ab", "", nil, nil)
 	for _, part := range []string{"hostaddr=''10.0.0.1''", "host=''shop-1''", "application_name=''shop-2.ab''", "sslmode=''verify-full''",
 		"sslcert=''/tls/replication.crt''", "primary_slot_name = 'shop_2'"} {
 		if !strings.Contains(text, part) {
@@ -155,7 +155,7 @@ func TestConnInfoHasNoPassword(t *testing.T) {
 	if strings.Contains(text, "password=") {
 		t.Error("a password is in the file")
 	}
-	if got := renderInstance(o, upstream{}, "shop-2.ab", "", nil, nil); strings.Contains(got, "host") {
+	if got := renderInstance(o, ownServerFiles(o), upstream{}, "shop-2.ab", "", nil, nil); strings.Contains(got, "host") {
 		t.Errorf("a primary has an upstream: %s", got)
 	}
 }

@@ -152,7 +152,7 @@ func (a *Agent) rewindData(ctx context.Context, up upstream) error {
 	if err := a.volume.beginRewind(); err != nil {
 		return err
 	}
-	source := conninfo(a.options, up, a.options.Instance+"-rewind", "postgres")
+	source := conninfo(a.options, a.serverFiles(), up, a.options.Instance+"-rewind", "postgres")
 	if err := a.programs.Rewind(ctx, a.volume.data(), source, a.config.serverConf()); err != nil {
 		return err
 	}

@@ -262,7 +262,7 @@ func TestC07ReplicaThatDoesNotStream(t *testing.T) {
 	ctx, release := context.WithCancel(t.Context())
 	defer release()
 	thief := exec.CommandContext(ctx, filepath.Join(w.bin, "pg_receivewal"), "--slot=shop_3", "--directory="+t.TempDir(),
-		"--dbname="+conninfo(broken.options, upstream{Instance: "shop-1", Address: pods["shop-1"].options.PodIP}, "thief", "postgres"))
+		"--dbname="+conninfo(broken.options, ownServerFiles(broken.options), upstream{Instance: "shop-1", Address: pods["shop-1"].options.PodIP}, "thief", "postgres"))
 	thief.Stderr = &testLog{t}
 	must(t, thief.Start())
 	w.eventually("the slot is taken", func() bool {

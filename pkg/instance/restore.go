@@ -116,11 +116,10 @@ func (a *Agent) makeFirst(ctx context.Context, make func() error) error {
 }
 
 func (a *Agent) makeOfBackup(ctx context.Context, config instanceapi.Config) error {
-	app, err := readLogin(a.options.SecretsDir, "app")
+	app, err := a.readOwner(ctx, config)
 	if err != nil {
 		return err
 	}
-	app.User = config.Bootstrap.Owner
 	source, err := a.findSource(ctx, *config.Bootstrap.Restore)
 	if err != nil {
 		return err
@@ -437,10 +436,14 @@ func (a *Agent) matchLogins(ctx context.Context, b instanceapi.Bootstrap, app lo
 	if !role {
 		return createRole(ctx, a.sql, app)
 	}
-	if err := a.sql.Exec(ctx, "ALTER ROLE "+pq.QuoteIdentifier(app.User)+" LOGIN"); err != nil {
+	password, err := app.Password.clause("")
+	if err != nil {
+		return err
+	}
+	if err := a.sql.Exec(ctx, "ALTER ROLE "+pq.QuoteIdentifier(app.User)+" LOGIN "+password); err != nil {
 		return fmt.Errorf("let role %s log in: %w", app.User, err)
 	}
-	return keepPassword(ctx, a.sql, app)
+	return nil
 }
 
 // fetched is where WAL lies that recovery will ask for. It is on the volume of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,9 +57,9 @@ func (p *testPod) archiveAll(store instanceapi.Store) {
 func (from *world) restores(restore instanceapi.Restore) *world {
 	from.Helper()
 	w := newWorldOf(from.T, from.bin, from.major)
-	w.kube.secrets = from.kube.secrets
+	w.kube.secrets = maps.Clone(from.kube.secrets)
 	w.mounts = []string{from.backups()}
-	w.setPassword("app", "app", "another")
+	w.setPassword("another")
 	w.apply(func() { w.config.Bootstrap.Restore = &restore })
 	return w
 }
@@ -326,6 +327,7 @@ func TestRestoreBeginsAnewAndNeedsNoMoreThanItIsGiven(t *testing.T) {
 	w = first.restores(instanceapi.Restore{Store: store})
 	w.withWAL = true
 	w.apply(func() { w.config.Bootstrap.Owner = "newcomer" })
+	w.setPassword("another")
 	restored := w.start("shop-1", "127.0.0.1")
 	restored.waitFor("restores", func(s instanceapi.State) bool { return s.Restored > 0 })
 	restored.stop()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
 	"github.com/pgop/postgres-operator/pkg/postgres/pgrun"
 )
 
@@ -41,8 +43,8 @@ var declaredSettings = map[string]string{
 	"statement_timeout":       "5min",
 }
 
-// declarer keeps roles and databases on a primary as they are declared, beside the
-// loop. It does nothing on a replica.
+// declarer keeps roles and databases on a primary as they are declared, and the
+// password of the application database's owner, beside the loop. It does nothing on a replica.
 type declarer struct {
 	agent     *Agent
 	log       *logrus.Entry
@@ -103,7 +105,7 @@ func (d *declarer) look(ctx context.Context, now time.Time) {
 		d.forget(ctx)
 		return
 	}
-	declared := known.Config.Declared
+	declared := known.Config.WithOwner()
 	d.passwords.follow(ctx, secretsOf(declared))
 	hash := declared.Hash()
 	if d.hash != hash || d.since.IsZero() {
@@ -116,14 +118,14 @@ func (d *declarer) look(ctx context.Context, now time.Time) {
 	if d.done.hash != hash || d.done.secrets != secrets {
 		d.done.failures = 0
 	}
-	result := instanceapi.DeclaredState{Hash: hash}
+	result := instanceapi.DeclaredState{Hash: known.Config.Declared.Hash()}
 	looked := true
 	if !declared.IsEmpty() {
 		ctx, cancel := context.WithTimeout(ctx, declaredLongest)
 		defer cancel()
-		w := &declaredWork{declarer: d, declared: declared, problems: map[declaredEntry]string{}}
+		w := &declaredWork{declarer: d, declared: declared, problems: map[declaredEntry]string{}, next: map[string]string{}, inForce: map[string]bool{}}
 		looked = w.run(ctx)
-		result = w.state(hash)
+		result = w.state(result.Hash)
 		if d.agent.runningAs().server != running.server {
 			return // what was said of a server that is gone is of no interest
 		}
@@ -176,6 +178,9 @@ func secretsOf(d instanceapi.Declared) map[passwordSecret]bool {
 }
 
 func hasProblem(s instanceapi.DeclaredState) bool {
+	if s.Owner != nil && s.Owner.Problem != "" {
+		return true
+	}
 	for _, entries := range [][]instanceapi.DeclaredEntry{s.Roles, s.Databases} {
 		for _, e := range entries {
 			if e.Problem != "" {
@@ -193,6 +198,10 @@ type declaredWork struct {
 	// problems are the entries' that have any. What fails for one is no matter of the
 	// others.
 	problems map[declaredEntry]string
+	// next are the passwords that Secrets have as the next, by role, and inForce says
+	// which of them the server has.
+	next    map[string]string
+	inForce map[string]bool
 }
 
 // run brings the server to what is declared, as far as it lets. It returns false if
@@ -215,6 +224,9 @@ func (w *declaredWork) runOn(ctx context.Context, server *pgrun.Server) error {
 		return err
 	}
 	w.apply(ctx, server, planServer(w.declared, w.passwordClauses(found), found))
+	if err := w.seeNext(ctx, server); err != nil {
+		return err
+	}
 	for _, database := range w.declared.Databases {
 		w.keepContent(ctx, database, found)
 	}
@@ -235,11 +247,32 @@ func (w *declaredWork) passwordClauses(found foundServer) map[string]string {
 		if managed && err == nil {
 			clauses[role.Name], err = password.clause(now)
 		}
+		if err == nil && password.Next {
+			w.next[role.Name] = password.Plain
+		}
 		if err != nil {
 			w.problems[declaredEntry{aRole, role.Name}] = err.Error()
 		}
 	}
 	return clauses
+}
+
+// seeNext sees which of the next passwords the server has: what is told is not what was
+// sent, but what is there. A role that users have dropped has nothing to wait for.
+func (w *declaredWork) seeNext(ctx context.Context, server *pgrun.Server) error {
+	roles := slices.DeleteFunc(slices.Clone(w.declared.Roles), func(r instanceapi.DeclaredRole) bool { return w.next[r.Name] == "" })
+	if len(roles) == 0 {
+		return nil
+	}
+	found := foundServer{Roles: map[string]foundRole{}}
+	if err := readRoles(ctx, server, roles, &found); err != nil {
+		return err
+	}
+	for _, r := range roles {
+		now, exists := found.Roles[r.Name]
+		w.inForce[r.Name] = postgres.VerifierMatches(now.Verifier, w.next[r.Name]) || !exists && r.PasswordOnly
+	}
+	return nil
 }
 
 // keepContent brings what lies in a database to what is declared.
@@ -323,7 +356,15 @@ func (w *declaredWork) state(hash string) instanceapi.DeclaredState {
 		return instanceapi.DeclaredEntry{Name: name, Problem: shortenTo(w.problems[declaredEntry{kind, name}], 1000)}
 	}
 	for _, r := range w.declared.Roles {
-		state.Roles = append(state.Roles, entry(aRole, r.Name))
+		e := entry(aRole, r.Name)
+		if w.inForce[r.Name] {
+			e.Next = instanceapi.PasswordMark(w.next[r.Name])
+		}
+		if r.PasswordOnly {
+			state.Owner = &e
+			continue
+		}
+		state.Roles = append(state.Roles, e)
 	}
 	for _, d := range w.declared.Databases {
 		state.Databases = append(state.Databases, entry(aDatabase, d.Name))

@@ -165,7 +165,7 @@ func TestA09A10A21RolesAndDatabasesAreMade(t *testing.T) {
 	}
 }
 
-// An idle cluster: what is as declared is read and never written. What somebody has
+// E-12, F-04: an idle cluster: what is as declared is read and never written. What somebody has
 // changed by hand is put right, and what is not declared is left alone.
 func TestE12NothingIsWrittenButWhatDiffers(t *testing.T) {
 	t.Parallel()
@@ -242,7 +242,7 @@ func TestE12NothingIsWrittenButWhatDiffers(t *testing.T) {
 	if got := p.login("reader", "first", "reports"); got != "reader in reports" {
 		t.Errorf("a login whose entry was removed: %s", got)
 	}
-	if got := w.kube.watchedSecrets(); len(got) != 0 {
+	if got := w.kube.watchedSecrets(); !slices.Equal(got, []string{"shop-app"}) {
 		t.Errorf("Secrets that nobody needs are watched: %v", got)
 	}
 }
@@ -489,7 +489,7 @@ func TestRolesAreThePrimarysBusiness(t *testing.T) {
 	if got := replica.State(t.Context()).Declared; got == nil || got.Hash != "" {
 		t.Errorf("a replica says of roles: %+v", got)
 	}
-	if got := w.kube.watchedSecrets(); !slices.Equal(got, []string{"s"}) {
+	if got := w.kube.watchedSecrets(); !slices.Equal(got, []string{"s", "shop-app"}) {
 		t.Errorf("Secrets that are watched: %v", got)
 	}
 	replica.wantQuery("the role", "SELECT count(*) FROM pg_roles WHERE rolname = 'r'", "1")

@@ -107,7 +107,7 @@ func planServer(d instanceapi.Declared, passwords map[string]string, found found
 		}
 	}
 	for _, w := range d.Roles {
-		if !w.Absent {
+		if !w.Absent && !w.PasswordOnly {
 			plan = append(plan, planMemberships(w, found)...)
 		}
 	}
@@ -149,6 +149,12 @@ var roleFlags = []struct {
 func planRole(w instanceapi.DeclaredRole, password string, found foundServer) []change {
 	entry, name := declaredEntry{aRole, w.Name}, pq.QuoteIdentifier(w.Name)
 	now, exists := found.Roles[w.Name]
+	if w.PasswordOnly {
+		if !exists || password == "" {
+			return nil // one that users have dropped stays away
+		}
+		return []change{{entry, "ALTER ROLE " + name + " " + password, "alter it: PASSWORD"}}
+	}
 	var clauses []string
 	for _, flag := range roleFlags {
 		switch want := flag.want(w); {

@@ -25,7 +25,7 @@ func idleAgent(t *testing.T, ca pki.Pair) (*Agent, string) {
 	dir := t.TempDir()
 	port := freePort(t)
 	o := Options{Cluster: "shop", ClusterUID: "shop-uid", Instance: "shop-1", Namespace: "test", PodUID: "u", PodIP: "127.0.0.1", Major: 17, Mount: dir,
-		RunDir: dir, SecretsDir: dir, TLSDir: dir, ProbeListen: "127.0.0.1:0",
+		RunDir: dir, TLSDir: dir, ProbeListen: "127.0.0.1:0",
 		APIListen: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Port: 5432}
 	issue(t, ca, ca.Cert, o)
 	log := logrus.New()
@@ -42,7 +42,7 @@ func idleAgent(t *testing.T, ca pki.Pair) (*Agent, string) {
 // issue gives an instance new certificates, as a kubelet brings them.
 func issue(t *testing.T, ca pki.Pair, trusted []byte, o Options) {
 	t.Helper()
-	server, err := ca.NewLeaf(o.Instance, []string{o.Instance, "shop-rw"}, time.Now())
+	server, err := ca.NewLeaf(o.Instance, []string{o.Instance, instanceapi.ServiceHost(o.Cluster, o.Namespace)}, time.Now())
 	must(t, err)
 	replication, err := ca.NewLeaf(postgres.ReplicationRole, nil, time.Now())
 	must(t, err)

@@ -42,12 +42,12 @@ type world struct {
 	// addresses of the agents, by instance.
 	addresses sync.Map
 	dir       string
-	// secrets is where all pods have their logins.
-	secrets string
-	config  instanceapi.Config
-	conf    map[string]string
-	hba     []string
-	uids    int
+	config    instanceapi.Config
+	conf      map[string]string
+	hba       []string
+	// certified are roles that log in by certificates.
+	certified []string
+	uids      int
 	// mounts are where pods have volumes with backups, besides their cluster's own.
 	mounts []string
 	// serverLogs are what all servers have logged.
@@ -82,8 +82,7 @@ func newWorldOf(t *testing.T, bin string, major int) *world {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	ca, err := pki.NewAuthority("shop", time.Now())
 	must(t, err)
-	w := &world{T: t, kube: &fakeKubernetes{}, ca: ca, bin: bin, major: major, port: freePort(t), peerPort: freePort(t), dir: dir,
-		secrets: filepath.Join(dir, "secrets")}
+	w := &world{T: t, kube: &fakeKubernetes{}, ca: ca, bin: bin, major: major, port: freePort(t), peerPort: freePort(t), dir: dir}
 	w.config = instanceapi.Config{Cluster: "shop", Members: []string{"shop-1"}, Bootstrap: instanceapi.Bootstrap{
 		Instance: "shop-1", Database: "app", Owner: "app", Locale: "C.UTF-8", Encoding: "UTF8", DataChecksums: true}}
 	program, err := os.Executable()
@@ -91,7 +90,7 @@ func newWorldOf(t *testing.T, bin string, major int) *world {
 	w.conf = map[string]string{"shared_buffers": "16MB", "max_connections": "20",
 		// As always, with backups or without.
 		"archive_mode": "always", "archive_command": program + " archive %f"}
-	w.setPassword("app", "app", appPassword)
+	w.setPassword(appPassword)
 	w.kube.configMap = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "shop-config"}}
 	w.kube.lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
 	w.kube.slice = &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "shop-rw"}, AddressType: discoveryv1.AddressTypeIPv4}
@@ -102,7 +101,7 @@ func newWorldOf(t *testing.T, bin string, major int) *world {
 // configHash is that of the configuration which was applied last.
 func (w *world) configHash() string {
 	conf := postgres.RenderConf(postgres.Merge(postgres.Defaults(1<<30), w.conf))
-	return instanceapi.ConfigHash(conf, postgres.RenderHBA(w.hba))
+	return instanceapi.ConfigHash(conf, postgres.RenderHBA(w.hba, w.certified...))
 }
 
 // apply changes the configuration as the operator does.
@@ -115,16 +114,14 @@ func (w *world) apply(change func()) {
 		f.configMap.Data = map[string]string{
 			instanceapi.ConfigKey:       string(text),
 			instanceapi.PostgresConfKey: postgres.RenderConf(postgres.Merge(postgres.Defaults(1<<30), w.conf)),
-			instanceapi.HBAKey:          postgres.RenderHBA(w.hba),
+			instanceapi.HBAKey:          postgres.RenderHBA(w.hba, w.certified...),
 		}
 	})
 }
 
-func (w *world) setPassword(name, user, password string) {
-	dir := filepath.Join(w.secrets, name)
-	must(w.T, os.MkdirAll(dir, 0o700))
-	must(w.T, os.WriteFile(filepath.Join(dir, "username"), []byte(user), 0o600))
-	must(w.T, os.WriteFile(filepath.Join(dir, "password"), []byte(password), 0o600))
+// setPassword changes the login of the application database's owner.
+func (w *world) setPassword(password string) {
+	w.kube.setSecret("shop-app", true, map[string]string{"username": w.config.Bootstrap.Owner, "password": password})
 }
 
 // options are those of a new pod of the instance, which serves at address.
@@ -134,7 +131,7 @@ func (w *world) options(instance, address string) Options {
 	o := Options{
 		Cluster: "shop", ClusterUID: "shop-uid", Instance: instance, Namespace: "test", PodUID: fmt.Sprintf("uid-%d", w.uids), PodIP: address,
 		NodeName: "node-1", Major: w.major, Mount: filepath.Join(home, "v"), RunDir: filepath.Join(home, "r"), BackupMounts: append([]string{w.backups()}, w.mounts...),
-		SecretsDir: w.secrets, TLSDir: filepath.Join(home, "t"), APIListen: fmt.Sprintf("%s:%d", address, w.peerPort), PeerPort: w.peerPort, ProbeListen: address + ":0",
+		TLSDir: filepath.Join(home, "t"), APIListen: fmt.Sprintf("%s:%d", address, w.peerPort), PeerPort: w.peerPort, ProbeListen: address + ":0",
 		StopTimeout: 10 * time.Second, Version: "test", Bin: w.bin, Listen: address, Port: w.port,
 	}
 	if w.withWAL {

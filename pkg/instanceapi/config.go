@@ -42,8 +42,10 @@ type Config struct {
 	// HA is how commits are acknowledged, and when a failover begins.
 	HA HA `json:"ha,omitzero"`
 
-	// Declared are the roles and databases that the primary keeps.
-	Declared Declared `json:"declared,omitzero"`
+	// Declared are the roles and databases that the primary keeps, and Owner is the login
+	// that it keeps beside.
+	Declared Declared   `json:"declared,omitzero"`
+	Owner    OwnerLogin `json:"owner,omitzero"`
 
 	// Stop is true while people want the cluster stopped: a primary whose pod ends
 	// hands over to nobody, and nobody is elected.

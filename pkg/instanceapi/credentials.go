@@ -16,9 +16,25 @@ const (
 	// server that it follows.
 	ReplicationCertFile = "replication.crt"
 	ReplicationKeyFile  = "replication.key"
+
+	// ServerCAFile holds the certificates of the authorities of which one vouches for
+	// every server of the cluster, and ServerCertFile and ServerKeyFile are what the
+	// server shows instead of CertFile and KeyFile. They are there for a cluster whose
+	// servers show people's own certificates; ServerCAFile comes first and goes last.
+	// The agents' API has nothing to do with them.
+	ServerCAFile   = "server-ca.crt"
+	ServerCertFile = "server.crt"
+	ServerKeyFile  = "server.key"
 )
 
-// CredentialFiles are all of them.
+// ServiceHost is the name in DNS of the Service that leads to the primary. Every
+// server's certificate bears it, whoever issued that.
+func ServiceHost(cluster, namespace string) string { return cluster + "-rw." + namespace + ".svc" }
+
+// ServerFiles are those that an instance need not have.
+var ServerFiles = []string{ServerCAFile, ServerCertFile, ServerKeyFile}
+
+// CredentialFiles are those that every instance has.
 var CredentialFiles = []string{CAFile, CertFile, KeyFile, ReplicationCertFile, ReplicationKeyFile}
 
 // CredentialsHash identifies a set of certificates, as State.Credentials
@@ -28,6 +44,12 @@ func CredentialsHash(files map[string][]byte) string {
 	for _, name := range []string{CAFile, CertFile, ReplicationCertFile} {
 		content := sha256.Sum256(files[name])
 		_, _ = sum.Write(content[:]) // never fails
+	}
+	for _, name := range []string{ServerCAFile, ServerCertFile} {
+		if len(files[name]) > 0 { // agents that don't know these files have none
+			content := sha256.Sum256(files[name])
+			_, _ = sum.Write(append([]byte(name), content[:]...))
+		}
 	}
 	const digits = 16
 	return hex.EncodeToString(sum.Sum(nil))[:digits]

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -55,13 +56,62 @@ type DeclaredRole struct {
 	OwnSecret bool `json:"ownSecret,omitempty"`
 	// NoPassword is true for a role that shall have none.
 	NoPassword bool `json:"noPassword,omitempty"`
+	// PasswordOnly is true for a role of which nothing but the password counts, if it
+	// exists at all. It is in no configuration.
+	PasswordOnly bool `json:"-"`
 }
 
 // Keys of a role's Secret.
 const (
 	UsernameKey = "username"
 	PasswordKey = "password"
+	// NextPasswordKey is in a Secret that the operator makes while the password is
+	// being exchanged: the server is to have this one, and once the primary has said so
+	// by DeclaredEntry.Next it becomes that of PasswordKey.
+	NextPasswordKey = "next-password"
 )
+
+// PasswordMark tells one password that the operator has made from another. Of the
+// password it tells nothing, since that is of too much chance to be guessed.
+func PasswordMark(password string) string {
+	sum := sha256.Sum256([]byte("pgop.dev password\x00" + password))
+	const digits = 16
+	return hex.EncodeToString(sum[:])[:digits]
+}
+
+// OwnerLogin is where the password of the application database's owner is, whose name
+// is Bootstrap.Owner.
+type OwnerLogin struct {
+	// Secret is the user's own; empty: <cluster>-app, which the operator makes.
+	Secret string `json:"secret,omitempty"`
+}
+
+// Of is the name of the Secret, and whether the operator makes it.
+func (o OwnerLogin) Of(cluster string) (secret string, own bool) {
+	if o.Secret == "" {
+		return cluster + "-app", true
+	}
+	return o.Secret, false
+}
+
+// WithOwner are the roles and databases of the configuration and, among the roles, the
+// owner of the application's database with its Secret. Where the spec has no entry of
+// it, nothing but its password counts.
+func (c Config) WithOwner() Declared {
+	d, owner := c.Declared, c.Bootstrap.Owner
+	if owner == "" {
+		return d
+	}
+	secret, own := c.Owner.Of(c.Cluster)
+	d.Roles = slices.Clone(d.Roles)
+	i := slices.IndexFunc(d.Roles, func(r DeclaredRole) bool { return r.Name == owner })
+	if i < 0 {
+		d.Roles = append(d.Roles, DeclaredRole{Name: owner, PasswordOnly: true})
+		i = len(d.Roles) - 1
+	}
+	d.Roles[i].Secret, d.Roles[i].OwnSecret = secret, own
+	return d
+}
 
 // DeclaredDatabase is a database as it shall be; of one that is Absent, the name
 // alone counts.
@@ -112,6 +162,9 @@ type DeclaredState struct {
 	Hash      string          `json:"hash,omitempty"`
 	Roles     []DeclaredEntry `json:"roles,omitempty"`
 	Databases []DeclaredEntry `json:"databases,omitempty"`
+	// Owner is how the password of the application database's owner is; nil: nothing is
+	// known yet, or the Declared has an entry of the role.
+	Owner *DeclaredEntry `json:"owner,omitempty"`
 }
 
 // DeclaredEntry is one role or database of the Declared.
@@ -119,4 +172,7 @@ type DeclaredEntry struct {
 	Name string `json:"name"`
 	// Problem says what is not as declared and why; empty: all is.
 	Problem string `json:"problem,omitempty"`
+	// Next is the PasswordMark of what a role's Secret has under NextPasswordKey, once
+	// the server has that password; empty: it has not, or there is none.
+	Next string `json:"next,omitempty"`
 }

@@ -20,6 +20,9 @@ import (
 )
 
 const (
+	// ShortestLeafLifetime is the least that a leaf may last.
+	ShortestLeafLifetime = 5 * time.Minute
+
 	// OperatorName is the common name of the operator's client certificate.
 	OperatorName = "operator"
 
@@ -28,6 +31,9 @@ const (
 	// A leaf is made anew in the last third of its life, an authority in the
 	// last fifth.
 	leafRest, authorityRest = 3, 5
+	// bringing is how long a kubelet takes at most to bring an instance a new leaf,
+	// which must be there before the old one ends.
+	bringing = 2 * time.Minute
 	// clockSkew lets a peer whose clock is behind accept a new certificate.
 	clockSkew = time.Hour
 )
@@ -63,6 +69,12 @@ func NewAuthority(name string, now time.Time) (Pair, error) {
 // name; hosts are DNS names and IP addresses by which clients may call it, and
 // without them it is a client's only. It ends no later than the authority.
 func (authority Pair) NewLeaf(name string, hosts []string, now time.Time) (Pair, error) {
+	return authority.newLeaf(name, hosts, leafLifetime, now)
+}
+
+// newLeaf is NewLeaf for a leaf that lasts so long. A short one is valid from less
+// before now, so that its last third is a part of what it lasts.
+func (authority Pair) newLeaf(name string, hosts []string, lifetime time.Duration, now time.Time) (Pair, error) {
 	issuer, err := authority.parse()
 	if err != nil {
 		return Pair{}, fmt.Errorf("issue certificate %s: %w", name, err)
@@ -77,8 +89,8 @@ func (authority Pair) NewLeaf(name string, hosts []string, now time.Time) (Pair,
 	}
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name, Organization: []string{"pgop.dev"}},
-		NotBefore:   now.Add(-clockSkew),
-		NotAfter:    now.Add(leafLifetime),
+		NotBefore:   now.Add(-min(clockSkew, lifetime/10)),
+		NotAfter:    now.Add(lifetime),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
@@ -111,7 +123,18 @@ func isLeafDue(leaf Pair, issuers []*x509.Certificate, name string, hosts []stri
 			return true
 		}
 	}
-	return isEnding(parsed.Leaf, leafRest, now)
+	return isLeafEnding(parsed.Leaf, now)
+}
+
+// restOf is what a leaf has left when it is time to renew it.
+func restOf(leaf *x509.Certificate) time.Duration {
+	life := leaf.NotAfter.Sub(leaf.NotBefore)
+	// Who signs may end so soon that each new leaf would be due at once.
+	return min(max(life/leafRest, bringing), life/2)
+}
+
+func isLeafEnding(leaf *x509.Certificate, now time.Time) bool {
+	return !now.Before(leaf.NotAfter.Add(-restOf(leaf)))
 }
 
 // isEnding says whether a certificate has lived all but one of so many parts of

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"time"
@@ -149,10 +150,10 @@ func (a Authorities) IsDue(leaf Pair, name string, hosts []string, now time.Time
 	return isLeafDue(leaf, issuers, name, hosts, now)
 }
 
-// NewLeaf makes a leaf as Pair.NewLeaf does. When the key of the authority that
-// all trust is lost, Wanted signs.
-func (a Authorities) NewLeaf(name string, hosts []string, now time.Time) (Pair, error) {
-	return a.signing().NewLeaf(name, hosts, now)
+// NewLeaf makes a leaf as Pair.NewLeaf does, which lasts so long; 0: 90 days. When the
+// key of the authority that all trust is lost, Wanted signs.
+func (a Authorities) NewLeaf(name string, hosts []string, lifetime time.Duration, now time.Time) (Pair, error) {
+	return a.signing().newLeaf(name, hosts, cmp.Or(lifetime, leafLifetime), now)
 }
 
 // signing is the authority that signs what can't wait.

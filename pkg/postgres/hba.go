@@ -21,21 +21,33 @@ hostssl postgres ` + ReplicationRole + ` all cert
 # Lines of spec.postgres.hba.
 `
 
-const hbaTail = `# The closing default: every role, over TLS, with its password.
+const hbaTail = `# The superuser comes from outside by the lines before alone.
+host all ` + Superuser + ` all reject
+# The closing default: every other role, over TLS, with its password.
 hostssl all all all scram-sha-256
 `
 
-// RenderHBA writes pg_hba.conf around the user's lines. The first line that
-// matches a connection decides, so that users can't lock out the operator.
-func RenderHBA(user []string) string {
+// RenderHBA writes pg_hba.conf around the user's lines; certified are the roles that
+// log in by a certificate. The first line that matches a connection decides, so that
+// users can't lock out the operator.
+func RenderHBA(user []string, certified ...string) string {
 	var b strings.Builder
 	b.WriteString(hbaHead)
 	for _, line := range user {
 		b.WriteString(line + "\n")
 	}
+	if len(certified) > 0 {
+		b.WriteString("# Roles of spec.roles with clientCertificate.\n")
+	}
+	for _, role := range certified {
+		b.WriteString("hostssl all " + quoteHBA(role) + " all cert\n")
+	}
 	b.WriteString(hbaTail)
 	return b.String()
 }
+
+// quoteHBA writes a name so that it is no keyword, group or file.
+func quoteHBA(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 // RenderClosedHBA writes a pg_hba.conf that lets nobody in but the agent.
 func RenderClosedHBA() string {

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -16,6 +17,7 @@ func TestCheckHBA(t *testing.T) {
 		{"an option", "hostssl all all all cert clientcert=verify-full", ""},
 		{"a mask of its own", "host all all 10.0.0.0 255.0.0.0 md5", ""},
 		{"unknown kind", "hosts all all all md5", `begins with "hosts"`},
+		{"E-08: an unknown method and a mask that is none", "host all all 10.0.0.0/33 md5x", `"md5x" is not an authentication method`},
 		{"unknown method", "host all all all scram", `"scram" is not an authentication method`},
 		{"too short", "host all all md5", "has 4 fields"},
 		{"joins the next line", `host all all all md5 \`, "backslash"},
@@ -31,6 +33,40 @@ func TestCheckHBA(t *testing.T) {
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "line 2")):
 			t.Errorf("%s: got %v, want an error with line 2 and %q", c.why, err, c.want)
 		}
+	}
+}
+
+// Nobody logs in over a plain connection unless a line of the user's says so.
+func TestPlainConnectionsNeedALineOfTheUsers(t *testing.T) {
+	for _, file := range []string{RenderHBA(nil), RenderHBA(nil, "reporting"), RenderHBA([]string{"hostssl all all all md5"}), RenderClosedHBA(), RenderReplicationHBA()} {
+		for line := range strings.Lines(file) {
+			fields, err := hbaFields(strings.TrimSpace(line))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(fields) > 0 && fields[0] != "local" && fields[0] != "hostssl" && fields[len(fields)-1] != "reject" {
+				t.Errorf("%q lets plain connections in", line)
+			}
+		}
+	}
+}
+
+// A role's name is nothing but a name, whatever is in it, and its line comes after the
+// user's and before those of the closing default.
+func TestRolesLogInByTheirCertificates(t *testing.T) {
+	names := []string{"reporting", "all", "+readers", `say "hi" # all`, "@file", "a, b"}
+	lines := strings.Split(RenderHBA([]string{"hostssl all all 10.0.0.0/8 reject"}, names...), "\n")
+	at := slices.Index(lines, "hostssl all all 10.0.0.0/8 reject")
+	if at < 0 {
+		t.Fatalf("the user's line is not in %q", lines)
+	}
+	for i, want := range []string{`"reporting"`, `"all"`, `"+readers"`, `"say ""hi"" # all"`, `"@file"`, `"a, b"`} {
+		if got := lines[at+2+i]; got != "hostssl all "+want+" all cert" {
+			t.Errorf("%q, want the user %s", got, want)
+		}
+	}
+	if got, want := lines[at+2+len(names):], strings.Split(hbaTail, "\n"); !slices.Equal(got, want) {
+		t.Errorf("after them come %q, want %q", got, want)
 	}
 }
 

@@ -37,11 +37,11 @@ func TestCopyIsToldUntilThereIsADatabase(t *testing.T) {
 	if told := cloneOf(Configuration{Members: config.Members, SystemID: "7"}); told != nil {
 		t.Errorf("there is a database, and the agents are told %+v", told)
 	}
-	if rules := len(InstanceRole(c).Rules); rules != 4 {
+	if rules := len(InstanceRole(c).Rules); rules != 5 {
 		t.Errorf("the role has %d rules", rules)
 	}
 	c.Status.SystemID = "7"
-	if rules := len(InstanceRole(c).Rules); rules != 3 || CloneIsDue(c) {
+	if rules := len(InstanceRole(c).Rules); rules != 4 || CloneIsDue(c) {
 		t.Errorf("there is a database, and the role has %d rules", rules)
 	}
 }

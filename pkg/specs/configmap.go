@@ -82,6 +82,7 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 		Bootstrap:    bootstrapOf(c, config),
 		HA:           haOf(c),
 		Declared:     DeclaredOf(c),
+		Owner:        instanceapi.OwnerLogin{Secret: OwnerSecret(c)},
 		Stop:         config.Stop,
 		Switchover:   config.Switchover,
 		Reclone:      config.Reclone,
@@ -102,7 +103,7 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 		Data: map[string]string{
 			instanceapi.ConfigKey:       string(text),
 			instanceapi.PostgresConfKey: postgres.RenderConf(all),
-			instanceapi.HBAKey:          postgres.RenderHBA(c.Spec.Postgres.HBA),
+			instanceapi.HBAKey:          postgres.RenderHBA(c.Spec.Postgres.HBA, certifiedRoles(c)...),
 			acceptedKey:                 pods,
 		},
 	}

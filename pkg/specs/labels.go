@@ -45,6 +45,11 @@ const (
 	// VerifiesLabel whose it is.
 	BackupNameAnnotation = "pgop.dev/backup"
 	VerifiesLabel        = "pgop.dev/verifies"
+	// RotatedAnnotation on a login's Secret is when its password was last begun to be
+	// exchanged, and RotationAskedAnnotation the request by which, as long as that is
+	// seen.
+	RotatedAnnotation       = "pgop.dev/rotated"
+	RotationAskedAnnotation = "pgop.dev/rotation-asked"
 )
 
 // Labels are on every object of the cluster.

@@ -19,6 +19,9 @@ import (
 // PostgresContainer is the name of the container that runs the server.
 const PostgresContainer = "postgres"
 
+// tlsVolume has an instance's certificates.
+const tlsVolume = "tls"
+
 // agentContainer brings the agent's binary into the pod.
 const agentContainer = "agent"
 
@@ -36,8 +39,6 @@ const (
 	binaryMount     = "/pgop/bin"
 	binaryPath      = "/pgop/bin/postgres-operator"
 	tlsMount        = "/pgop/tls"
-	secretsMount    = "/pgop/secrets"
-	appMount        = "/pgop/secrets/app"
 	backupsMount    = "/pgop/backups"
 	restoreMount    = "/pgop/restore"
 	tokenMount      = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -116,6 +117,15 @@ func UsesVolume(pod *corev1.Pod, claim string) bool {
 	})
 }
 
+// HasServerFiles says whether the pod gets what its server shows of people's own.
+// Those that an operator made who did not know of that get the other certificates
+// alone.
+func HasServerFiles(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Name == tlsVolume && v.Secret != nil && len(v.Secret.Items) == 0
+	})
+}
+
 // RepairPodLabels returns live with the operator's labels, and with the role if
 // one is given, or nil if it has them. The user's own labels are of the
 // template: they change when the pod is replaced.
@@ -156,7 +166,8 @@ func DropRestartMark(live *corev1.Pod) *corev1.Pod {
 
 // templateOf is the part of pod whose change means that the instance must
 // restart. The operator's own image is left out: a new operator restarts no
-// server by itself; and so is the volume of a restore, which is over one day.
+// server by itself; and so is the volume of a restore, which is over one day, and
+// that the pod gets all of its certificates, for which HasServerFiles asks.
 func templateOf(pod *corev1.Pod, operatorImage string) *corev1.Pod {
 	template := pod.DeepCopy()
 	template.OwnerReferences = nil
@@ -166,6 +177,11 @@ func templateOf(pod *corev1.Pod, operatorImage string) *corev1.Pod {
 			container.Image = ""
 		}
 		inPlainUnits(container.Resources)
+	}
+	for i := range template.Spec.Volumes {
+		if v := &template.Spec.Volumes[i]; v.Name == tlsVolume {
+			v.Secret.Items = secretVolume(tlsVolume, "", instanceapi.CredentialFiles...).Secret.Items
+		}
 	}
 	for i := range template.Spec.Containers {
 		inPlainUnits(template.Spec.Containers[i].Resources)
@@ -220,7 +236,6 @@ func postgresContainer(c *v1.PostgresCluster) corev1.Container {
 			"--major", fmt.Sprint(c.Spec.Postgres.Version),
 			"--mount", dataMount,
 			"--run-dir", socketDirectory,
-			"--secrets-dir", secretsMount,
 			"--tls-dir", tlsMount,
 			"--api-listen", fmt.Sprintf(":%d", AgentPort),
 			"--probe-listen", fmt.Sprintf(":%d", ProbePort),
@@ -251,8 +266,7 @@ func postgresContainer(c *v1.PostgresCluster) corev1.Container {
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: "data", MountPath: dataMount},
 			{Name: "agent", MountPath: binaryMount, ReadOnly: true},
-			{Name: "tls", MountPath: tlsMount, ReadOnly: true},
-			{Name: "app-login", MountPath: appMount, ReadOnly: true},
+			{Name: tlsVolume, MountPath: tlsMount, ReadOnly: true},
 			{Name: "token", MountPath: tokenMount, ReadOnly: true},
 			{Name: "run", MountPath: socketDirectory},
 			{Name: "tmp", MountPath: "/tmp"},
@@ -330,8 +344,7 @@ func podVolumes(c *v1.PostgresCluster, instance string) []corev1.Volume {
 		memoryDir("run", c, func(int64) int64 { return mostOfSockets }),
 		emptyDir("tmp", corev1.StorageMediumDefault),
 		memoryDir("shm", c, func(limit int64) int64 { return limit / 2 }),
-		secretVolume("tls", TLSSecret(instance), instanceapi.CredentialFiles...),
-		secretVolume("app-login", AppSecret(c.Name), "username", "password"),
+		secretVolume(tlsVolume, TLSSecret(instance)), // all of it: instanceapi.ServerFiles come and go
 		tokenVolume("token"),
 	}
 }

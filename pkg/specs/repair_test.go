@@ -19,6 +19,9 @@ import (
 	"github.com/pgop/postgres-operator/pkg/pki"
 )
 
+// someday is when something is repaired.
+var someday = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+
 // liveService is a Service as the API server keeps it: with its defaults.
 func liveService(t *testing.T, want *corev1.Service) *corev1.Service {
 	s := fromAPIServer(t, want)
@@ -217,16 +220,16 @@ spec.postgres.hba: hba line 2, "host all": has 2 fields; write TYPE DATABASE USE
 // by that form's rules.
 func TestAppSecretFollowsItsPassword(t *testing.T) {
 	c, ca := shop(), []byte("CA")
-	made := NewAppSecret(c, NewPassword(), ca)
-	if RepairAppSecret(fromAPIServer(t, made), c, ca) != nil {
+	made := NewLoginSecret(c, Logins(c)[0], NewPassword(), ca)
+	if RepairLoginSecret(fromAPIServer(t, made), c, Logins(c)[0], ca, someday) != nil {
 		t.Error("repaired, and nobody had changed it")
 	}
 	for _, password := range []string{"a:b@c/d#e%f g-é", strings.Repeat("x", 120), `back\slash'"`} {
 		edited := fromAPIServer(t, made)
 		edited.Data["password"] = []byte(password)
 		edited.Data["mine"] = []byte("kept")
-		repaired := RepairAppSecret(edited, c, ca)
-		want := fromAPIServer(t, NewAppSecret(c, password, ca))
+		repaired := RepairLoginSecret(edited, c, Logins(c)[0], ca, someday)
+		want := fromAPIServer(t, NewLoginSecret(c, Logins(c)[0], password, ca))
 		want.Data["mine"] = []byte("kept")
 		if diff := cmp.Diff(want, repaired); diff != "" {
 			t.Error(diff)
@@ -250,7 +253,7 @@ func TestAppSecretFollowsItsPassword(t *testing.T) {
 
 func TestAppSecretIsPutRight(t *testing.T) {
 	c, ca := shop(), []byte("CA")
-	made := NewAppSecret(c, "secret", ca)
+	made := NewLoginSecret(c, Logins(c)[0], "secret", ca)
 	for why, edit := range map[string]func(*corev1.Secret){
 		"another user name": func(s *corev1.Secret) { s.Data["username"] = []byte("postgres") },
 		"no host":           func(s *corev1.Secret) { delete(s.Data, "host") },
@@ -259,17 +262,17 @@ func TestAppSecretIsPutRight(t *testing.T) {
 	} {
 		edited := fromAPIServer(t, made)
 		edit(edited)
-		if diff := cmp.Diff(fromAPIServer(t, made), RepairAppSecret(edited, c, ca)); diff != "" {
+		if diff := cmp.Diff(fromAPIServer(t, made), RepairLoginSecret(edited, c, Logins(c)[0], ca, someday)); diff != "" {
 			t.Errorf("%s:\n%s", why, diff)
 		}
 	}
 	empty := fromAPIServer(t, made)
 	empty.Data = nil
-	repaired := RepairAppSecret(empty, c, ca)
+	repaired := RepairLoginSecret(empty, c, Logins(c)[0], ca, someday)
 	if got := string(repaired.Data["password"]); got == "" || got == "secret" {
 		t.Errorf("an emptied Secret gets the password %q", got)
 	}
-	if diff := cmp.Diff(fromAPIServer(t, NewAppSecret(c, string(repaired.Data["password"]), ca)), repaired); diff != "" {
+	if diff := cmp.Diff(fromAPIServer(t, NewLoginSecret(c, Logins(c)[0], string(repaired.Data["password"]), ca)), repaired); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -284,9 +287,10 @@ func TestCertificateSecretIsRepaired(t *testing.T) {
 	c := shop()
 	pair := pki.Pair{Cert: []byte("CERT"), Key: []byte("KEY")}
 	old := pki.Pair{Cert: []byte("OLD"), Key: []byte("OLD")}
-	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	now := someday
 	cases := []struct{ want, edited *corev1.Secret }{
-		{NewTLSSecret(c, "shop-1", []byte("CA"), pair, pair), NewTLSSecret(c, "shop-1", []byte("OLD"), old, old)},
+		{NewTLSSecret(c, "shop-1", []byte("CA"), pair, pair, ServerTLS{}), NewTLSSecret(c, "shop-1", []byte("OLD"), old, old, ServerTLS{})},
+		{NewTLSSecret(c, "shop-1", []byte("CA"), pair, pair, ServerTLS{[]byte("BOTH"), pair}), NewTLSSecret(c, "shop-1", []byte("OLD"), old, old, ServerTLS{[]byte("CA"), old})},
 		{NewCASecret(c, pair), NewCASecret(c, old)},
 		{NewOperatorSecret(c, pki.Authorities{Signer: pair, Trusted: []byte("CA"), Since: now}, pair), NewOperatorSecret(c, pki.Authorities{Signer: old}, old)},
 	}
@@ -299,6 +303,31 @@ func TestCertificateSecretIsRepaired(t *testing.T) {
 		if diff := cmp.Diff(fromAPIServer(t, test.want), RepairSecret(edited, test.want)); diff != "" {
 			t.Error(diff)
 		}
+	}
+}
+
+// What a server shows no more is taken from its Secret, and what others have put there
+// stays.
+func TestE09ServerCertificatesComeAndGo(t *testing.T) {
+	c, pair := shop(), pki.Pair{Cert: []byte("CERT"), Key: []byte("KEY")}
+	own := NewTLSSecret(c, "shop-1", []byte("CA"), pair, pair, ServerTLS{})
+	trusting := NewTLSSecret(c, "shop-1", []byte("CA"), pair, pair, ServerTLS{Trusted: []byte("BOTH")})
+	showing := NewTLSSecret(c, "shop-1", []byte("CA"), pair, pair, ServerTLS{[]byte("BOTH"), pair})
+	for _, step := range []struct{ live, want *corev1.Secret }{{own, trusting}, {trusting, showing}, {showing, trusting}, {trusting, own}, {showing, own}} {
+		live, want := fromAPIServer(t, step.live), fromAPIServer(t, step.want)
+		live.Data["mine"], want.Data["mine"] = []byte("kept"), []byte("kept")
+		if diff := cmp.Diff(want, RepairTLSSecret(live, step.want)); diff != "" {
+			t.Error(diff)
+		}
+		if repaired := RepairTLSSecret(want, step.want); repaired != nil {
+			t.Errorf("repaired, and nobody had changed it: %v", repaired)
+		}
+	}
+	if got := ServerTLSOf(showing); got.Shown.Cert == nil || got.Trusted == nil {
+		t.Errorf("read as %+v", got)
+	}
+	if diff := cmp.Diff(ServerTLS{}, ServerTLSOf(nil)); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/pki"
 )
 
 // legalInSecretName is what a role's name may be to become part of a Secret's name
@@ -27,8 +28,23 @@ var legalInSecretName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 // RoleSecret is the login of a role whose password the operator makes. A name that
 // Kubernetes doesn't allow is written in what it allows, with a hash of the name
 // itself, so that no two roles share a Secret.
-func RoleSecret(cluster, role string) string {
-	prefix := roleSecretPrefix(cluster)
+func RoleSecret(cluster, role string) string { return secretNamed(roleSecretPrefix(cluster), role) }
+
+// ClientSecret is the login of a role that shows a certificate, named as RoleSecret
+// does.
+func ClientSecret(cluster, role string) string {
+	return secretNamed(clientSecretPrefix(cluster), role)
+}
+
+// IsClientSecret says whether a Secret of the cluster is the login of a role that
+// shows a certificate.
+func IsClientSecret(cluster, name string) bool {
+	return strings.HasPrefix(name, clientSecretPrefix(cluster))
+}
+
+func clientSecretPrefix(cluster string) string { return cluster + "-cert-" }
+
+func secretNamed(prefix, role string) string {
 	if legalInSecretName.MatchString(role) {
 		return prefix + role
 	}
@@ -53,9 +69,46 @@ func IsRoleSecret(cluster, name string) bool {
 
 func roleSecretPrefix(cluster string) string { return cluster + "-role-" }
 
-// HasOwnSecret says whether the operator makes the password of a role.
+// HasOwnSecret says whether the operator makes the password of a role, in a Secret of
+// RoleSecret.
 func HasOwnSecret(c *v1.PostgresCluster, r v1.RoleSpec) bool {
-	return r.Login && r.PasswordSecret == nil && !r.DisablePassword && !isAbsent(r.Ensure) && r.Name != appOwner(c)
+	return r.Login && r.PasswordSecret == nil && !r.DisablePassword && !r.ClientCertificate && !isAbsent(r.Ensure) && r.Name != appOwner(c)
+}
+
+// HasCertificate says whether a role logs in by a certificate that the operator issues.
+func HasCertificate(r v1.RoleSpec) bool { return r.Login && r.ClientCertificate && !isAbsent(r.Ensure) }
+
+// certifiedRoles are the names of those that do.
+func certifiedRoles(c *v1.PostgresCluster) []string {
+	var names []string
+	for _, r := range c.Spec.Roles {
+		if HasCertificate(r) {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// NewClientSecret is the login of a role that shows a certificate, with what it
+// verifies the server by.
+func NewClientSecret(c *v1.PostgresCluster, r v1.RoleSpec, leaf pki.Pair, ca []byte) *corev1.Secret {
+	all := login(c, r.Name, databaseOf(c, r.Name), "", ca)
+	data := map[string][]byte{CAKey: ca, CertKey: leaf.Cert, KeyKey: leaf.Key}
+	for _, key := range []string{"type", "provider", "host", "port", "dbname", "username"} {
+		data[key] = all[key]
+	}
+	return &corev1.Secret{ObjectMeta: objectMeta(c, ClientSecret(c.Name, r.Name)), Type: corev1.SecretTypeTLS, Data: data}
+}
+
+// OwnerSecret is the Secret of the user's own with the password of the application
+// database's owner, as the role's entry names it; empty: it is that of AppSecret.
+func OwnerSecret(c *v1.PostgresCluster) string {
+	for _, r := range c.Spec.Roles {
+		if r.Name == appOwner(c) && r.PasswordSecret != nil {
+			return r.PasswordSecret.Name
+		}
+	}
+	return ""
 }
 
 // SecretOfRole is the Secret with the password of a role, empty if there is none.
@@ -63,34 +116,14 @@ func SecretOfRole(c *v1.PostgresCluster, r v1.RoleSpec) string {
 	switch {
 	case isAbsent(r.Ensure):
 		return ""
-	case r.Name == appOwner(c):
-		return AppSecret(c.Name)
 	case r.PasswordSecret != nil:
 		return r.PasswordSecret.Name
+	case r.Name == appOwner(c):
+		return AppSecret(c.Name)
 	case HasOwnSecret(c, r):
 		return RoleSecret(c.Name, r.Name)
 	}
 	return ""
-}
-
-// NewRoleSecret is the login of a role, with the keys of NewAppSecret. It leads to
-// the first database of the spec that the role owns, or else to the application's.
-func NewRoleSecret(c *v1.PostgresCluster, r v1.RoleSpec, password string, ca []byte) *corev1.Secret {
-	return &corev1.Secret{
-		ObjectMeta: objectMeta(c, RoleSecret(c.Name, r.Name)),
-		Type:       corev1.SecretTypeOpaque,
-		Data:       login(c, r.Name, databaseOf(c, r.Name), password, ca),
-	}
-}
-
-// RepairRoleSecret does for a role's Secret what RepairAppSecret does for the
-// application's.
-func RepairRoleSecret(live *corev1.Secret, c *v1.PostgresCluster, r v1.RoleSpec, ca []byte) *corev1.Secret {
-	password := string(live.Data[instanceapi.PasswordKey])
-	if password == "" {
-		password = NewPassword()
-	}
-	return RepairSecret(live, NewRoleSecret(c, r, password, ca))
 }
 
 func databaseOf(c *v1.PostgresCluster, role string) string {
@@ -135,12 +168,12 @@ func declaredRole(c *v1.PostgresCluster, r v1.RoleSpec) instanceapi.DeclaredRole
 		Name: r.Name, Login: r.Login, Superuser: r.Superuser, CreateDB: r.CreateDB, CreateRole: r.CreateRole,
 		Inherit: ptr.Deref(r.Inherit, true), Replication: r.Replication, BypassRLS: r.BypassRLS,
 		ConnectionLimit: int(ptr.Deref(r.ConnectionLimit, -1)), MemberOf: r.MemberOf, Comment: r.Comment,
-		NoPassword: r.DisablePassword,
+		NoPassword: r.DisablePassword || r.ClientCertificate,
 	}
 	if r.ValidUntil != nil {
 		declared.ValidUntil = r.ValidUntil.UTC()
 	}
-	if r.Name != appOwner(c) { // else the password is looked after already
+	if r.Name != appOwner(c) { // else Config.Owner says it
 		declared.Secret, declared.OwnSecret = SecretOfRole(c, r), HasOwnSecret(c, r)
 	}
 	return declared
@@ -201,6 +234,9 @@ func checkDeclared(c *v1.PostgresCluster) error {
 }
 
 func checkRole(c *v1.PostgresCluster, r v1.RoleSpec) error {
+	if err := checkCertified(r); err != nil {
+		return err
+	}
 	if r.Name != appOwner(c) {
 		return nil
 	}
@@ -211,10 +247,26 @@ func checkRole(c *v1.PostgresCluster, r v1.RoleSpec) error {
 		return fmt.Errorf("%s.ensure: the role owns the application's database and logs in with the Secret %s; remove the entry", field, secret)
 	case !r.Login:
 		return fmt.Errorf("%s.login: the owner of the application's database logs in with the Secret %s; set login: true", field, secret)
-	case r.PasswordSecret != nil:
-		return fmt.Errorf("%s.passwordSecret: the password of the owner of the application's database is that of the Secret %s; edit it there, or declare another role", field, secret)
+	case r.PasswordSecret != nil && r.PasswordSecret.Name == secret:
+		return fmt.Errorf("%s.passwordSecret: the Secret %s is the operator's, which tells there how the database is reached; choose another name, or remove the field and edit the password there", field, secret)
+	case r.ClientCertificate:
+		return fmt.Errorf("%s.clientCertificate: the owner of the application's database logs in with the Secret %s; declare another role", field, secret)
 	case r.DisablePassword:
 		return fmt.Errorf("%s.disablePassword: the owner of the application's database logs in with the Secret %s; remove it", field, secret)
+	}
+	return nil
+}
+
+// checkCertified refuses a certificate for a name that means something else where
+// certificates are read.
+func checkCertified(r v1.RoleSpec) error {
+	field := fmt.Sprintf("spec.roles[%s].clientCertificate", r.Name)
+	switch {
+	case !HasCertificate(r):
+	case r.Name == pki.OperatorName:
+		return fmt.Errorf("%s: a certificate of that name is the operator's own; choose another name for the role", field)
+	case strings.HasPrefix(r.Name, "/"):
+		return fmt.Errorf("%s: in pg_hba.conf a name that begins with / is a pattern; choose another name for the role", field)
 	}
 	return nil
 }
@@ -252,16 +304,15 @@ func checkIdentifiers(d v1.DatabaseSpec) error {
 	return errors.Join(errs...)
 }
 
-// passwordRules let the agents read the Secrets of roles, by name.
+// passwordRules let the agents read the Secrets of roles, and of the application
+// database's owner, by name.
 func passwordRules(c *v1.PostgresCluster) []rbacv1.PolicyRule {
-	var names []string
+	// The operator's is read until the agents are told of another.
+	names := []string{AppSecret(c.Name), cmp.Or(OwnerSecret(c), AppSecret(c.Name))}
 	for _, r := range DeclaredOf(c).Roles {
 		if r.Secret != "" {
 			names = append(names, r.Secret)
 		}
-	}
-	if len(names) == 0 {
-		return nil
 	}
 	slices.Sort(names)
 	return []rbacv1.PolicyRule{{

@@ -1,13 +1,18 @@
 package specs
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/pki"
 )
 
 // A-10: derived Secret names are legal, no two roles share one, and what needs no
@@ -44,19 +49,82 @@ func TestA10SecretNamesOfRoles(t *testing.T) {
 // A-21: whoever edits the password of a role's Secret gets it in every form.
 func TestA21RoleSecretFollowsItsPassword(t *testing.T) {
 	c, ca := shop(full), []byte("CA CERTIFICATE")
-	role := c.Spec.Roles[0]
-	live := fromAPIServer(t, NewRoleSecret(c, role, "first", ca))
-	if RepairRoleSecret(live, c, role, ca) != nil {
+	role := Logins(c)[1]
+	live := fromAPIServer(t, NewLoginSecret(c, role, "first", ca))
+	if RepairLoginSecret(live, c, role, ca, someday) != nil {
 		t.Error("one that is right is repaired")
 	}
 	live.Data["password"] = []byte("a:b@c/d#e%f g-é")
-	repaired := RepairRoleSecret(live, c, role, ca)
+	repaired := RepairLoginSecret(live, c, role, ca, someday)
 	if got, want := string(repaired.Data["uri"]), "postgresql://Report%20User:a%3Ab%40c%2Fd%23e%25f%20g-%C3%A9@shop-rw.db.svc:5432/reports?sslmode=require"; got != want {
 		t.Errorf("uri is %s, want %s", got, want)
 	}
 	live.Data["password"] = nil
-	if got := RepairRoleSecret(live, c, role, ca).Data["password"]; len(got) < 20 {
+	if got := RepairLoginSecret(live, c, role, ca, someday).Data["password"]; len(got) < 20 {
 		t.Errorf("an empty password becomes %q", got)
+	}
+}
+
+// An exchange of a password that ends in the pass in which clients are told of another
+// authority tells them of both, and leaves what people have put beside.
+func TestE01EndOfAnExchangeKeepsAllElse(t *testing.T) {
+	c := shop()
+	owner := Logins(c)[0]
+	authority, err := pki.NewAuthority("shop", someday)
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := fromAPIServer(t, NewLoginSecret(c, owner, "first", []byte("OLD")))
+	BeginRotation(live, "second", "all", someday)
+	for key, value := range map[string]string{CertKey: "CERT", KeyKey: "KEY", "mine": "kept"} {
+		live.Data[key] = []byte(value)
+	}
+	later := someday.Add(time.Hour)
+	want := fromAPIServer(t, NewLoginSecret(c, owner, "second", authority.Cert))
+	for key, value := range map[string]string{CertKey: "CERT", KeyKey: "KEY", "mine": "kept"} {
+		want.Data[key] = []byte(value)
+	}
+	want.Annotations = map[string]string{RotatedAnnotation: someday.UTC().Format(time.RFC3339), RotationAskedAnnotation: "all", SinceAnnotation: later.UTC().Format(time.RFC3339)}
+	finished := FinishRotation(live, c, owner, authority.Cert, later)
+	if diff := cmp.Diff(want, finished); diff != "" {
+		t.Error(diff)
+	}
+	if again := RepairLoginSecret(finished, c, owner, authority.Cert, later.Add(time.Hour)); again != nil {
+		t.Error("what is finished is repaired")
+	}
+	if !ClientsTrustSince(finished).Equal(later) {
+		t.Errorf("clients trust since %s, want %s", ClientsTrustSince(finished), later)
+	}
+}
+
+// A role with a certificate has no password, and no Secret that agents read.
+func TestRolesWithACertificate(t *testing.T) {
+	c := shop(func(c *v1.PostgresCluster) {
+		c.Spec.Roles = []v1.RoleSpec{{Name: "Report User", Login: true, ClientCertificate: true}, {Name: "gone", Login: true, ClientCertificate: true, Ensure: v1.EnsureAbsent}}
+		c.Spec.Databases = []v1.DatabaseSpec{{Name: "reports", Owner: "Report User"}}
+	})
+	if role, rules := DeclaredOf(c).Roles[0], passwordRules(c); !role.NoPassword || role.Secret != "" || len(rules) != 1 || !slices.Equal(slices.Compact(rules[0].ResourceNames), []string{"shop-app"}) {
+		t.Errorf("declared as %+v, and agents may read %v", role, rules)
+	}
+	if logins := Logins(c); len(logins) != 1 || logins[0].Role != "app" {
+		t.Errorf("logins with a password are %+v", logins)
+	}
+	made, err := NewConfigMap(c, Configuration{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hba := made.Data[instanceapi.HBAKey]; !strings.Contains(hba, `hostssl all "Report User" all cert`) || strings.Contains(hba, "gone") {
+		t.Errorf("pg_hba.conf is\n%s", hba)
+	}
+	secret := NewClientSecret(c, c.Spec.Roles[0], pki.Pair{Cert: []byte("CERT"), Key: []byte("KEY")}, []byte("CA"))
+	want := map[string]string{"type": "postgresql", "provider": "pgop.dev", "host": "shop-rw.db.svc", "port": "5432", "dbname": "reports", "username": "Report User",
+		"ca.crt": "CA", "tls.crt": "CERT", "tls.key": "KEY"}
+	got := map[string]string{}
+	for key, value := range secret.Data {
+		got[key] = string(value)
+	}
+	if diff := cmp.Diff(want, got); diff != "" || !IsClientSecret("shop", secret.Name) || secret.Type != corev1.SecretTypeTLS {
+		t.Errorf("Secret %s of type %s:\n%s", secret.Name, secret.Type, diff)
 	}
 }
 
@@ -80,8 +148,13 @@ func TestDeclaredThatIsRefused(t *testing.T) {
 		{"the owner may have more", role(func(r *v1.RoleSpec) { r.CreateDB = true }), ""},
 		{"the owner logs in", role(func(r *v1.RoleSpec) { r.Login = false }), "spec.roles[app].login: the owner of the application's database logs in with the Secret shop-app; set login: true"},
 		{"the owner stays", role(func(r *v1.RoleSpec) { r.Ensure = v1.EnsureAbsent }), "spec.roles[app].ensure: the role owns the application's database"},
-		{"the owner's password is elsewhere", role(func(r *v1.RoleSpec) { r.PasswordSecret = &v1.SecretName{Name: "x"} }), "spec.roles[app].passwordSecret: "},
+		{"E-04: the owner's password is in a Secret of the user's own", role(func(r *v1.RoleSpec) { r.PasswordSecret = &v1.SecretName{Name: "x"} }), ""},
+		{"a Secret of the user's own is not the operator's", role(func(r *v1.RoleSpec) { r.PasswordSecret = &v1.SecretName{Name: "shop-app"} }), "spec.roles[app].passwordSecret: the Secret shop-app is the operator's"},
 		{"the owner has a password", role(func(r *v1.RoleSpec) { r.DisablePassword = true }), "spec.roles[app].disablePassword: "},
+		{"the owner has a certificate", role(func(r *v1.RoleSpec) { r.ClientCertificate = true }), "spec.roles[app].clientCertificate: the owner of the application's database logs in with the Secret shop-app; declare another role"},
+		{"the operator's certificate", role(func(r *v1.RoleSpec) { r.Name, r.ClientCertificate = "operator", true }), "spec.roles[operator].clientCertificate: a certificate of that name is the operator's own"},
+		{"a role of the operator's name, with a password", role(func(r *v1.RoleSpec) { r.Name = "operator" }), ""},
+		{"a pattern", role(func(r *v1.RoleSpec) { r.Name, r.ClientCertificate = "/all", true }), "spec.roles[/all].clientCertificate: in pg_hba.conf a name that begins with / is a pattern"},
 		{"the application's database", database(v1.DatabaseSpec{Name: "app", Extensions: []v1.ExtensionSpec{{Name: "pg_trgm"}}}), ""},
 		{"the application's database stays", database(v1.DatabaseSpec{Name: "app", Ensure: v1.EnsureAbsent}), "spec.databases[app].ensure: it is the application's database"},
 		{"a privilege given and taken", database(v1.DatabaseSpec{Name: "d", Grants: []v1.DatabaseGrant{{Role: "r", Privileges: []v1.DatabasePrivilege{"CONNECT"}, Revoked: []v1.DatabasePrivilege{"CONNECT"}}}}),
@@ -117,7 +190,7 @@ func TestDeclaredInARestoredCluster(t *testing.T) {
 	if d.Roles[0].Secret != "" || d.Roles[1].Secret != "shop-role-app" || d.Databases[0].Owner != "shop" {
 		t.Errorf("the agents are told %+v", d)
 	}
-	if got := string(NewRoleSecret(c, c.Spec.Roles[1], "x", nil).Data["dbname"]); got != "app" {
+	if got := string(NewLoginSecret(c, Logins(c)[1], "x", nil).Data["dbname"]); got != "app" {
 		t.Errorf("the login of app leads to %s", got)
 	}
 	for want, with := range map[string]func(*v1.PostgresCluster){
@@ -143,7 +216,7 @@ func TestAgentsReadSecretsOfRolesAndOfBackups(t *testing.T) {
 			got = append(got, strings.Join(rule.Verbs, " ")+": "+strings.Join(rule.ResourceNames, " "))
 		}
 	}
-	want := []string{"get list watch: own-login shop-role-report-user-ae89cfa0", "get: s3-ca s3-login"}
+	want := []string{"get list watch: own-login shop-app shop-role-report-user-ae89cfa0", "get: s3-ca s3-login"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

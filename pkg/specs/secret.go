@@ -22,27 +22,21 @@ const (
 
 	ReplicationCertKey = instanceapi.ReplicationCertFile
 	ReplicationKeyKey  = instanceapi.ReplicationKeyFile
+
+	ServerCAKey   = instanceapi.ServerCAFile
+	ServerCertKey = instanceapi.ServerCertFile
+	ServerKeyKey  = instanceapi.ServerKeyFile
 )
 
 // NewPassword makes a password that needs no escaping in any form, with 130
 // bits of chance.
 func NewPassword() string { return rand.Text() }
 
-// NewAppSecret is the login of the application's owner, in the forms that
-// programs read. Its keys are those of the Service Binding specification.
-func NewAppSecret(c *v1.PostgresCluster, password string, ca []byte) *corev1.Secret {
-	database, owner := c.Spec.Bootstrap.Application()
-	return &corev1.Secret{
-		ObjectMeta: objectMeta(c, AppSecret(c.Name)),
-		Type:       corev1.SecretTypeOpaque,
-		Data:       login(c, owner, database, password, ca),
-	}
-}
-
-// login is a login in every form that programs read.
+// login is a login in every form that programs read. Its keys are those of the Service
+// Binding specification.
 func login(c *v1.PostgresCluster, user, database, password string, ca []byte) map[string][]byte {
 	info := postgres.ConnInfo{
-		Host:     fmt.Sprintf("%s.%s.svc", RWService(c.Name), c.Namespace),
+		Host:     instanceapi.ServiceHost(c.Name, c.Namespace),
 		Port:     PostgresPort,
 		DBName:   database,
 		User:     user,
@@ -64,16 +58,15 @@ func login(c *v1.PostgresCluster, user, database, password string, ca []byte) ma
 	}
 }
 
-// RepairAppSecret returns live with everything in it derived anew from the
-// user name and password that it holds, or nil if it is so. Whoever edits the
-// password in the Secret gets it into the server and into the other forms. An
-// empty password is made anew.
-func RepairAppSecret(live *corev1.Secret, c *v1.PostgresCluster, ca []byte) *corev1.Secret {
-	password := string(live.Data["password"])
-	if password == "" {
-		password = NewPassword()
+// ClientsTrustSince is when an authority last came into ca.crt of the application's
+// Secret, which may be nil; zero: that is not known, or was when it was made.
+func ClientsTrustSince(app *corev1.Secret) time.Time {
+	if app == nil {
+		return time.Time{}
 	}
-	return RepairSecret(live, NewAppSecret(c, password, ca))
+	// A time that can't be read is none, and then it counts from when it is seen.
+	since, _ := time.Parse(time.RFC3339, app.Annotations[SinceAnnotation])
+	return since
 }
 
 // NewCASecret holds the certificate authority that the cluster shall have.
@@ -86,7 +79,8 @@ func NewCASecret(c *v1.PostgresCluster, authority pki.Pair) *corev1.Secret {
 }
 
 // Keys of the operator's Secret, beside those of a certificate's, and the
-// annotation that says when the last step of a rotation was taken.
+// annotation that says when the last step of a rotation was taken. On the
+// application's Secret it says since when ca.crt has all that are in it.
 const (
 	SignerCertKey   = "signer.crt"
 	SignerKeyKey    = "signer.key"
@@ -133,9 +127,36 @@ func ReplicationCertificateOf(secret *corev1.Secret) pki.Pair {
 	return pki.Pair{Cert: secret.Data[ReplicationCertKey], Key: secret.Data[ReplicationKeyKey]}
 }
 
+// ServerTLS is what a server shows of people's own; zero: nothing.
+type ServerTLS struct {
+	// Trusted are the authorities of which one vouches for every server of the cluster,
+	// whoever issued its certificate; empty: those of the cluster do.
+	Trusted []byte
+	// Shown is the certificate; empty: the server shows the operator's.
+	Shown pki.Pair
+}
+
+// ServerTLSOf is what a Secret of NewTLSSecret has of people's own; it may be nil.
+func ServerTLSOf(secret *corev1.Secret) ServerTLS {
+	if secret == nil {
+		return ServerTLS{}
+	}
+	return ServerTLS{Trusted: secret.Data[ServerCAKey], Shown: pki.Pair{Cert: secret.Data[ServerCertKey], Key: secret.Data[ServerKeyKey]}}
+}
+
+// AuthoritiesIn are the certificates of a Secret that vouches for others: under
+// ca.crt, or else under tls.crt.
+func AuthoritiesIn(secret *corev1.Secret) []byte {
+	if ca := secret.Data[CAKey]; len(ca) > 0 {
+		return ca
+	}
+	return secret.Data[CertKey]
+}
+
 // NewTLSSecret holds the certificates of one instance: one that its server and
-// its agent show, and one with which it streams as a replica.
-func NewTLSSecret(c *v1.PostgresCluster, instance string, trusted []byte, server, replication pki.Pair) *corev1.Secret {
+// its agent show, one with which it streams as a replica, and what its server shows
+// of people's own.
+func NewTLSSecret(c *v1.PostgresCluster, instance string, trusted []byte, server, replication pki.Pair, theirs ServerTLS) *corev1.Secret {
 	secret := &corev1.Secret{
 		ObjectMeta: objectMeta(c, TLSSecret(instance)),
 		Type:       corev1.SecretTypeTLS,
@@ -145,7 +166,39 @@ func NewTLSSecret(c *v1.PostgresCluster, instance string, trusted []byte, server
 		},
 	}
 	secret.Labels = instanceLabels(c, instance)
+	for key, value := range map[string][]byte{ServerCAKey: theirs.Trusted, ServerCertKey: theirs.Shown.Cert, ServerKeyKey: theirs.Shown.Key} {
+		if len(value) > 0 {
+			secret.Data[key] = value
+		}
+	}
 	return secret
+}
+
+// RepairTLSSecret does what RepairSecret does, and takes away what the server shows
+// no more.
+func RepairTLSSecret(live, want *corev1.Secret) *corev1.Secret {
+	repaired := RepairSecret(live, want)
+	for _, key := range instanceapi.ServerFiles {
+		_, wanted := want.Data[key]
+		if _, has := live.Data[key]; !has || wanted {
+			continue
+		}
+		if repaired == nil {
+			repaired = live.DeepCopy()
+		}
+		delete(repaired.Data, key)
+	}
+	return repaired
+}
+
+// ServiceHosts are the names under which clients reach the servers, all of which a
+// certificate of people's own must bear.
+func ServiceHosts(c *v1.PostgresCluster) []string {
+	var hosts []string
+	for _, service := range []string{RWService(c.Name), ROService(c.Name), RService(c.Name)} {
+		hosts = append(hosts, service+"."+c.Namespace+".svc")
+	}
+	return hosts
 }
 
 // CertificateHosts are the names that the certificate of an instance carries:

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -72,7 +73,7 @@ func TestE04E12SecretsOfRoles(t *testing.T) {
 	if diff := cmp.Diff(want, c.Live().Status.Roles); diff != "" {
 		t.Errorf("status.roles: %s", diff)
 	}
-	if got, want := readable(t, f), []string{"mine", "shop-role-report-user-e0f7a001", "shop-role-reporting"}; !slices.Equal(got, want) {
+	if got, want := readable(t, f), []string{"mine", "shop-app", "shop-role-report-user-e0f7a001", "shop-role-reporting"}; !slices.Equal(got, want) {
 		t.Errorf("agents may read %v, want %v", got, want)
 	}
 	wantQuiet(f, op)
@@ -82,7 +83,7 @@ func TestE04E12SecretsOfRoles(t *testing.T) {
 	c.AwaitCondition(v1.ConditionReady, metav1.ConditionTrue)
 	c.Edit(func(c *v1.PostgresCluster) { c.Spec.Roles = nil })
 	c.AwaitCondition(v1.ConditionProgressing, metav1.ConditionFalse, "")
-	if got := readable(t, f); len(got) > 0 {
+	if got := readable(t, f); !slices.Equal(got, []string{"shop-app"}) {
 		t.Errorf("without roles, agents may read %v", got)
 	}
 	kept := f.UID("secrets/shop-role-reporting")
@@ -139,4 +140,138 @@ func TestTroubleWithARoleIsToldOnce(t *testing.T) {
 			v1.ReasonDeclaredRefused + ": role bad: " + words, v1.ReasonDeclaredRefused + ": role too: " + words}
 		return framework.Want("events", fmt.Sprint(messages), fmt.Sprint(want))
 	})
+}
+
+// A password is exchanged as asked, although the operator ends in the middle: its
+// successor finds the next password in the Secret, waits for the server to have it, and
+// publishes it once. Another request has another one.
+func TestE01PasswordsAreExchanged(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	op := f.StartOperator()
+	c := f.Create("shop", role("loader"))
+	c.AwaitReady()
+	c.AwaitCondition(v1.ConditionDatabasesReady, metav1.ConditionTrue)
+	login := func(ctx context.Context, name string) (*corev1.Secret, error) {
+		return f.Kube.CoreV1().Secrets(f.Namespace).Get(ctx, name, metav1.GetOptions{})
+	}
+	before, err := login(t.Context(), "shop-role-loader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Kubelet.Script("shop-1", framework.Script{State: func(s *instanceapi.State) { // its server takes its time
+		if s.Declared != nil {
+			s.Declared = &instanceapi.DeclaredState{Hash: s.Declared.Hash, Roles: slices.Clone(s.Declared.Roles), Databases: s.Declared.Databases}
+			for i := range s.Declared.Roles {
+				s.Declared.Roles[i].Next = ""
+			}
+		}
+	}})
+	c.Ask(v1.RotateAnnotation, "loader")
+	next := ""
+	f.Await("the Secret has the next password", func(ctx context.Context) error {
+		now, err := login(ctx, "shop-role-loader")
+		if err != nil {
+			return err
+		}
+		if next = string(now.Data[instanceapi.NextPasswordKey]); next == "" {
+			return errors.New("it has none")
+		}
+		return framework.Want("its password", string(now.Data["password"]), string(before.Data["password"]))
+	})
+	c.AwaitCondition(v1.ConditionProgressing, metav1.ConditionTrue, "the next password of role loader comes into force when the primary's server has it")
+	op.Stop()
+	f.Kubelet.Script("shop-1", framework.Script{})
+	second := f.StartOperator()
+	published := func(ctx context.Context) error {
+		now, err := login(ctx, "shop-role-loader")
+		if err != nil {
+			return err
+		}
+		if now.Data[instanceapi.NextPasswordKey] != nil || now.Annotations["pgop.dev/rotation-asked"] != "" || !strings.Contains(string(now.Data["uri"]), next) {
+			return fmt.Errorf("it has the keys %v and the annotations %v", len(now.Data), now.Annotations)
+		}
+		return framework.Want("its password", string(now.Data["password"]), next)
+	}
+	f.Await("the next password is published", published)
+	c.AwaitCondition(v1.ConditionProgressing, metav1.ConditionFalse, "")
+	if live := c.Live(); live.Annotations[v1.RotateAnnotation] != "" || live.Status.Roles[0].LastRotation == nil {
+		t.Errorf("afterwards the request is %q and the last exchange %v", live.Annotations[v1.RotateAnnotation], live.Status.Roles[0].LastRotation)
+	}
+	wantQuiet(f, second)
+
+	app, err := login(t.Context(), "shop-app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Ask(v1.RotateAnnotation, v1.RotateAll)
+	for name, old := range map[string]string{"shop-app": string(app.Data["password"]), "shop-role-loader": next} {
+		f.Await("another password in "+name, func(ctx context.Context) error {
+			now, err := login(ctx, name)
+			if err != nil {
+				return err
+			}
+			if now.Data[instanceapi.NextPasswordKey] != nil || string(now.Data["password"]) == old {
+				return errors.New("it is yet to come")
+			}
+			return nil
+		})
+	}
+	f.Await("the events", func(ctx context.Context) error {
+		messages, err := c.Messages(ctx)
+		if err != nil {
+			return err
+		}
+		for _, want := range []string{"role app has a new password, which is in the Secret shop-app", "role loader has a new password, which is in the Secret shop-role-loader"} {
+			if !slices.ContainsFunc(messages, func(m string) bool { return m == v1.ReasonPasswordRotated+": "+want }) {
+				return fmt.Errorf("no %q in %q", want, messages)
+			}
+		}
+		return nil
+	})
+	c.Ask(v1.RotateAnnotation, "nobody")
+	c.AwaitAnswer(v1.RotateAnnotation, v1.ReasonRequestRefused, 1, "no role of the name has a password that the operator makes; name one of [app loader], or all")
+}
+
+// E-04: the owner of the application's database has a Secret of the user's own, which is
+// there before the cluster: it stays as it is, agents may read it in place of the
+// operator's, and that tells where the database is. Taken back, the operator makes a
+// password again.
+func TestE04SecretOfTheOwnersOwn(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	f.StartOperator()
+	theirs, err := f.Kube.CoreV1().Secrets(f.Namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, StringData: map[string]string{"username": "app", "password": "theirs"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := role("app", func(r *v1.RoleSpec) { r.PasswordSecret = &v1.SecretName{Name: "mine"} })
+	c := f.Create("shop", own)
+	c.AwaitReady()
+	if got, want := readable(t, f), []string{"mine", "shop-app"}; !slices.Equal(got, want) {
+		t.Errorf("agents may read %v, want %v", got, want)
+	}
+	if config, err := c.Told(t.Context()); err != nil || config.Owner.Secret != "mine" {
+		t.Errorf("agents are told of the Secret %q: %v", config.Owner.Secret, err)
+	}
+	wantKeys := func(what, want string) {
+		f.Await(what, func(ctx context.Context) error {
+			now, err := f.Kube.CoreV1().Secrets(f.Namespace).Get(ctx, "shop-app", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			return framework.Want("the keys of shop-app", strings.Join(slices.Sorted(maps.Keys(now.Data)), " "), want)
+		})
+	}
+	const without, with = "ca.crt dbname host jdbc-uri port provider type uri username", "ca.crt dbname host jdbc-uri password pgpass port provider type uri username"
+	wantKeys("everything but the password", without)
+	c.Ask(v1.RotateAnnotation, "app")
+	c.AwaitAnswer(v1.RotateAnnotation, v1.ReasonRequestRefused, 1, "the password of the role is that of your Secret mine; edit it there")
+	c.Edit(func(c *v1.PostgresCluster) { c.Spec.Roles = nil })
+	wantKeys("a password again", with)
+	c.Edit(own)
+	wantKeys("everything but the password again", without)
+	if now, err := f.Kube.CoreV1().Secrets(f.Namespace).Get(t.Context(), "mine", metav1.GetOptions{}); err != nil || now.ResourceVersion != theirs.ResourceVersion {
+		t.Errorf("the user's Secret was touched: %v", err)
+	}
 }

@@ -118,7 +118,7 @@ func serverStarts(c *framework.Cluster) string {
 func writeInOneSession(f *framework.Framework, c *framework.Cluster) func() error {
 	const script = `umask 077; cat >/tmp/session.crt
 		n=0; while [ ! -e /tmp/session.end ]; do n=$((n+1)); echo "insert into written values ($n);"; sleep 0.2; done |
-		PGSSLROOTCERT=/tmp/session.crt timeout 600 psql -X -q -v ON_ERROR_STOP=1 -d "$1"`
+		PGSSLROOTCERT=/tmp/session.crt timeout 7200 psql -X -q -v ON_ERROR_STOP=1 -d "$1"`
 	secret := c.Secret()
 	uri := strings.Replace(secret["uri"], "sslmode=require", "sslmode=verify-full", 1)
 	ended := make(chan error, 1)

@@ -189,6 +189,7 @@ func TestA21AwkwardPasswords(t *testing.T) {
 	f := framework.New(t)
 	passwords := map[string]string{
 		"awkward": `a:b@c/d#e%f g-é'"\`,
+		"spaced":  `: @ / # % space ' " \ é`,
 		"long":    strings.Repeat("0123456789abcdef-._~", 6),
 	}
 	for name := range passwords {
@@ -201,8 +202,7 @@ func TestA21AwkwardPasswords(t *testing.T) {
 	}
 	for name, password := range passwords {
 		c := f.Cluster(name)
-		// The kubelet tells the pod of the new Secret within a minute and a half.
-		f.Await(3*time.Minute, "every form of "+name+"'s password logs in", func(ctx context.Context) error {
+		f.Await(framework.Patience, "every form of "+name+"'s password logs in", func(ctx context.Context) error {
 			return wantLogins(ctx, f, c, password)
 		})
 	}

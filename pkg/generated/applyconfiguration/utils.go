@@ -28,6 +28,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.BackupStoreApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("BootstrapSpec"):
 		return &postgresv1.BootstrapSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("CertificateStatus"):
+		return &postgresv1.CertificateStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("CloneSource"):
 		return &postgresv1.CloneSourceApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("DatabaseGrant"):
@@ -86,6 +88,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.RoleSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("RoleStatus"):
 		return &postgresv1.RoleStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RotationSpec"):
+		return &postgresv1.RotationSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("S3Store"):
 		return &postgresv1.S3StoreApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ScheduleStatus"):
@@ -118,6 +122,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.SidecarTCPSocketApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("StorageSpec"):
 		return &postgresv1.StorageSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("TLSSpec"):
+		return &postgresv1.TLSSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("UnverifiedBackup"):
 		return &postgresv1.UnverifiedBackupApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("VerifiedBackup"):

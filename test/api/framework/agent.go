@@ -415,6 +415,26 @@ func appliedBy(d instanceapi.Declared) *instanceapi.DeclaredState {
 	return applied
 }
 
+// noteNext tells of the next passwords in the operator's Secrets, as if the server had
+// them.
+func (a *agent) noteNext(config instanceapi.Config, applied *instanceapi.DeclaredState) {
+	for _, r := range config.WithOwner().Roles {
+		e := &instanceapi.DeclaredEntry{Name: r.Name}
+		if r.PasswordOnly {
+			applied.Owner = e
+		} else {
+			e = &applied.Roles[slices.IndexFunc(applied.Roles, func(e instanceapi.DeclaredEntry) bool { return e.Name == r.Name })]
+		}
+		secret, err := a.k.factory.Core().V1().Secrets().Lister().Secrets(a.pod.Namespace).Get(r.Secret)
+		if err != nil || !r.OwnSecret {
+			continue
+		}
+		if next := specs.NextPassword(secret); next != "" {
+			e.Next = instanceapi.PasswordMark(next)
+		}
+	}
+}
+
 // state is what the agent reports of itself.
 func (a *agent) state() instanceapi.State {
 	_, record, holder := a.lease()
@@ -441,6 +461,7 @@ func (a *agent) state() instanceapi.State {
 		if holder == a.me() {
 			s.Role, s.Ready, s.WrittenLSN = instanceapi.RolePrimary, true, endOfWAL
 			s.Declared = appliedBy(config.Declared)
+			a.noteNext(config, s.Declared)
 		} else {
 			s.Role, s.Streaming, s.Ready = instanceapi.RoleReplica, true, holder.PodUID != ""
 			s.ReceivedLSN, s.ReplayedLSN = endOfWAL, endOfWAL

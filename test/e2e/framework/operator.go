@@ -183,6 +183,24 @@ func (f *Framework) RestartOperator(change func(*corev1.PodTemplateSpec)) {
 	}
 }
 
+// RunOperatorWith restarts the operator with flags beside those that it has, until the
+// test ends.
+func (f *Framework) RunOperatorWith(flags ...string) {
+	f.T.Helper()
+	was := f.Operator()
+	f.T.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		if err := installOperator(ctx, f.Clients, was); err != nil {
+			f.T.Error(err)
+		}
+	})
+	f.RestartOperator(func(template *corev1.PodTemplateSpec) {
+		container := &template.Spec.Containers[0]
+		container.Args = append(container.Args, flags...)
+	})
+}
+
 // AwaitOperator waits until the operator has all its replicas.
 func (f *Framework) AwaitOperator() {
 	f.T.Helper()

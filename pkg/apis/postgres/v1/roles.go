@@ -17,6 +17,10 @@ const (
 // RoleSpec is a role of the server, which may log in if it has login.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.passwordSecret) || !has(self.disablePassword) || !self.disablePassword",message="spec.roles[].disablePassword: with passwordSecret the role has a password; remove one of the two"
+// +kubebuilder:validation:XValidation:rule="!has(self.rotation) || (has(self.login) && self.login && !has(self.passwordSecret) && !(has(self.disablePassword) && self.disablePassword))",message="spec.roles[].rotation: the operator exchanges passwords that it makes, which it does for roles with login: true and without passwordSecret and disablePassword; edit a Secret of your own instead"
+// +kubebuilder:validation:XValidation:rule="!has(self.rotation) || !has(self.clientCertificate) || !self.clientCertificate",message="spec.roles[].rotation: with clientCertificate the role has no password to exchange, and its certificate is renewed by itself; remove rotation, or clientCertificate"
+// +kubebuilder:validation:XValidation:rule="!has(self.clientCertificate) || !self.clientCertificate || (has(self.login) && self.login)",message="spec.roles[].clientCertificate: only a role that logs in has a use for a certificate; set login: true"
+// +kubebuilder:validation:XValidation:rule="!has(self.clientCertificate) || !self.clientCertificate || !has(self.passwordSecret)",message="spec.roles[].clientCertificate: the role logs in by its certificate and never by a password; remove passwordSecret, or clientCertificate"
 // +kubebuilder:validation:XValidation:rule="!has(self.memberOf) || !(self.name in self.memberOf)",message="spec.roles[].memberOf: no role is a member of itself; remove its own name"
 type RoleSpec struct {
 	// Name of the role, at most 63 bytes; upper case and special characters stay as
@@ -84,14 +88,42 @@ type RoleSpec struct {
 	// A Secret of your own, in the cluster's namespace, with the password under the
 	// key password: as it is, or as a verifier that begins with SCRAM-SHA-256$. If it
 	// has the key username, that must be the role's name. It is read and never
-	// written; an edit reaches the server within seconds. Default: a role that logs
-	// in has a Secret made by the operator, which status.roles names.
+	// written; an edit reaches the server within seconds. The owner of the
+	// application's database may have one, too. Default: a role that logs in has a
+	// Secret made by the operator, which status.roles names.
 	// +optional
 	PasswordSecret *SecretName `json:"passwordSecret,omitempty"`
+	// When the operator makes a new password and puts it into the Secret that it made.
+	// Between the server and whoever mounts the Secret there is a window in which the
+	// old password is refused; see docs/roles.md. Default: only when
+	// pgop.dev/rotate asks.
+	// +optional
+	Rotation *RotationSpec `json:"rotation,omitempty"`
 	// Whether the role has no password, as one that logs in by a certificate or
 	// otherwise by spec.postgres.hba. Default false.
 	// +optional
 	DisablePassword bool `json:"disablePassword,omitempty"`
+	// Whether the role logs in over TLS by a certificate that the operator issues and
+	// renews, and not by a password. The certificate, its key and the authorities by
+	// which to verify the server are in the Secret <cluster>-cert-<role>, under tls.crt,
+	// tls.key and ca.crt; status.roles names it. Default false.
+	// +optional
+	ClientCertificate bool `json:"clientCertificate,omitempty"`
+}
+
+// RotationSpec is when a password is exchanged.
+type RotationSpec struct {
+	// Minute, hour, day of month, month and day of week, such as "0 3 1 * *" for the
+	// first of each month at 3:00. Five fields; no seconds, no words such as @monthly.
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.trim().matches('^[0-9A-Za-z*/,-]+([ \\\\t]+[0-9A-Za-z*/,-]+){4}$')",message="spec.roles[].rotation.cron: five fields, minute, hour, day of month, month and day of week, such as \"0 3 1 * *\" for the first of each month at 3:00"
+	Cron string `json:"cron"`
+	// Time zone of the fields, a name of the IANA database such as Europe/Berlin.
+	// Default Etc/UTC.
+	// +kubebuilder:default="Etc/UTC"
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	TimeZone string `json:"timeZone,omitempty"`
 }
 
 // DatabaseSpec is a database of the server.
@@ -251,6 +283,12 @@ type RoleStatus struct {
 	// The Secret with its password; none: it has none from here.
 	// +optional
 	Secret string `json:"secret,omitempty"`
+	// When the operator last began to exchange the password; none: it never has.
+	// +optional
+	LastRotation *metav1.Time `json:"lastRotation,omitempty"`
+	// When it does so next, as rotation asks.
+	// +optional
+	NextRotation *metav1.Time `json:"nextRotation,omitempty"`
 	// What is not as declared and why, in the server's words.
 	// +optional
 	Message string `json:"message,omitempty"`

@@ -203,7 +203,21 @@ func TestCreation(t *testing.T) {
 		{"a role to be dropped", "spec.roles", "[{name: a, ensure: dropped}]", `supported values: "present", "absent"`},
 		{"a member of itself", "spec.roles", "[{name: a, memberOf: [b, a]}]", "spec.roles[].memberOf: no role is a member of itself"},
 		{"a member of the superuser", "spec.roles", "[{name: a, memberOf: [postgres]}]", "for all privileges set superuser: true"},
+		{"a certificate of the user's own", "spec.tls", "{serverSecret: a, caSecret: b}", ""},
+		{"none, in so many words", "spec.tls", `{serverSecret: "", caSecret: ""}`, ""},
+		{"an authority that vouches for nothing", "spec.tls", "{caSecret: b}", "spec.tls.caSecret: it vouches for the certificate of serverSecret, which is not set"},
+		{"a role with a certificate", "spec.roles", "[{name: a, login: true, clientCertificate: true}]", ""},
+		{"a role with a certificate that does not log in", "spec.roles", "[{name: a, clientCertificate: true}]", "spec.roles[].clientCertificate: only a role that logs in has a use for a certificate"},
+		{"a role with a certificate and a password of the user's own", "spec.roles", "[{name: a, login: true, clientCertificate: true, passwordSecret: {name: b}}]", "spec.roles[].clientCertificate: the role logs in by its certificate and never by a password"},
 		{"a role with a password of the user's own, and none", "spec.roles", "[{name: a, login: true, disablePassword: true, passwordSecret: {name: b}}]", "spec.roles[].disablePassword: with passwordSecret the role has a password"},
+		{"a role whose password is exchanged", "spec.roles", "[{name: a, login: true, rotation: {cron: '0 3 1 * *', timeZone: Europe/Berlin}}]", ""},
+		{"a password that is exchanged never", "spec.roles", "[{name: a, login: true, rotation: {cron: '@monthly'}}]", "spec.roles[].rotation.cron: five fields"},
+		{"a password that is exchanged at no time", "spec.roles", "[{name: a, login: true, rotation: {}}]", "cron: Required value"},
+		{"a password of the user's own that is exchanged", "spec.roles", "[{name: a, login: true, passwordSecret: {name: b}, rotation: {cron: '0 3 1 * *'}}]", "spec.roles[].rotation: the operator exchanges passwords that it makes"},
+		{"a password of nobody that is exchanged", "spec.roles", "[{name: a, login: true, disablePassword: true, rotation: {cron: '0 3 1 * *'}}]", "spec.roles[].rotation: the operator"},
+		{"no password that is exchanged", "spec.roles", "[{name: a, login: true, clientCertificate: true, rotation: {cron: '0 3 1 * *'}}]", "spec.roles[].rotation: with clientCertificate the role has no password to exchange"},
+		{"a certificate that is not asked for, and a password that is exchanged", "spec.roles", "[{name: a, login: true, clientCertificate: false, rotation: {cron: '0 3 1 * *'}}]", ""},
+		{"a password of no login that is exchanged", "spec.roles", "[{name: a, rotation: {cron: '0 3 1 * *'}}]", "spec.roles[].rotation: the operator"},
 		{"a role with less than no connections", "spec.roles", "[{name: a, connectionLimit: -2}]", "connectionLimit"},
 		{"an end in words", "spec.roles", "[{name: a, validUntil: tomorrow}]", "validUntil"},
 		{"a database", "spec.databases", "[{name: app, owner: app, extensions: [{name: pg_trgm, version: '1.6', schema: s}], schemas: [{name: s, grants: [{role: public, revoked: [CREATE]}]}], grants: [{role: reporting, privileges: [CONNECT]}]}]", ""},
@@ -473,6 +487,9 @@ func everyAcceptedFieldDecodes(t *testing.T, s *apischema.Schema, minimal func(t
 			putAt(o, path, value, s.Structural())
 			if slices.Contains(path, any("loadBalancerSourceRanges")) { // needs another beside it
 				putAt(o, append(slices.Clone(path[:3]), "type"), "LoadBalancer", s.Structural())
+			}
+			if slices.Contains(path, any("rotation")) { // so does this
+				o["spec"].(map[string]any)["roles"].([]any)[0].(map[string]any)["login"] = true
 			}
 			stored, err := s.Create(o)
 			if err != nil {

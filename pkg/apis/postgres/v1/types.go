@@ -102,6 +102,11 @@ type PostgresClusterSpec struct {
 	// +optional
 	Services ServicesSpec `json:"services,omitzero"`
 
+	// What clients see of the servers when they connect by TLS. Default: certificates
+	// that the operator issues.
+	// +optional
+	TLS TLSSpec `json:"tls,omitzero"`
+
 	// Roles that the server has beside the owner of the application's database.
 	// They are made, and kept as declared.
 	// +kubebuilder:validation:MaxItems=100
@@ -554,6 +559,13 @@ type PostgresClusterStatus struct {
 	// What the store of backups holds, and what comes next; none without spec.backup.
 	// +optional
 	Backup *BackupsStatus `json:"backup,omitempty"`
+	// The certificates that end one day, sorted by Secret. Those that the operator
+	// has issued it renews.
+	// +kubebuilder:validation:MaxItems=1200
+	// +listType=map
+	// +listMapKey=secret
+	// +optional
+	Certificates []CertificateStatus `json:"certificates,omitempty"`
 	// The roles of the spec, in its order.
 	// +kubebuilder:validation:MaxItems=100
 	// +listType=map

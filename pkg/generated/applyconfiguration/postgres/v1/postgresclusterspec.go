@@ -31,6 +31,9 @@ type PostgresClusterSpecApplyConfiguration struct {
 	Backup *BackupSpecApplyConfiguration `json:"backup,omitempty"`
 	// How clients reach the cluster. Default: from within the Kubernetes cluster.
 	Services *ServicesSpecApplyConfiguration `json:"services,omitempty"`
+	// What clients see of the servers when they connect by TLS. Default: certificates
+	// that the operator issues.
+	TLS *TLSSpecApplyConfiguration `json:"tls,omitempty"`
 	// Roles that the server has beside the owner of the application's database.
 	// They are made, and kept as declared.
 	Roles []RoleSpecApplyConfiguration `json:"roles,omitempty"`
@@ -120,6 +123,14 @@ func (b *PostgresClusterSpecApplyConfiguration) WithBackup(value *BackupSpecAppl
 // If called multiple times, the Services field is set to the value of the last call.
 func (b *PostgresClusterSpecApplyConfiguration) WithServices(value *ServicesSpecApplyConfiguration) *PostgresClusterSpecApplyConfiguration {
 	b.Services = value
+	return b
+}
+
+// WithTLS sets the TLS field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the TLS field is set to the value of the last call.
+func (b *PostgresClusterSpecApplyConfiguration) WithTLS(value *TLSSpecApplyConfiguration) *PostgresClusterSpecApplyConfiguration {
+	b.TLS = value
 	return b
 }
 

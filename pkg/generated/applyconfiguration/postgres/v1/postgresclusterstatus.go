@@ -49,6 +49,9 @@ type PostgresClusterStatusApplyConfiguration struct {
 	Volumes []VolumeStatusApplyConfiguration `json:"volumes,omitempty"`
 	// What the store of backups holds, and what comes next; none without spec.backup.
 	Backup *BackupsStatusApplyConfiguration `json:"backup,omitempty"`
+	// The certificates that end one day, sorted by Secret. Those that the operator
+	// has issued it renews.
+	Certificates []CertificateStatusApplyConfiguration `json:"certificates,omitempty"`
 	// The roles of the spec, in its order.
 	Roles []RoleStatusApplyConfiguration `json:"roles,omitempty"`
 	// The databases of the spec, in its order.
@@ -193,6 +196,19 @@ func (b *PostgresClusterStatusApplyConfiguration) WithVolumes(values ...*VolumeS
 // If called multiple times, the Backup field is set to the value of the last call.
 func (b *PostgresClusterStatusApplyConfiguration) WithBackup(value *BackupsStatusApplyConfiguration) *PostgresClusterStatusApplyConfiguration {
 	b.Backup = value
+	return b
+}
+
+// WithCertificates adds the given value to the Certificates field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Certificates field.
+func (b *PostgresClusterStatusApplyConfiguration) WithCertificates(values ...*CertificateStatusApplyConfiguration) *PostgresClusterStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithCertificates")
+		}
+		b.Certificates = append(b.Certificates, *values[i])
+	}
 	return b
 }
 

@@ -50,12 +50,23 @@ type RoleSpecApplyConfiguration struct {
 	// A Secret of your own, in the cluster's namespace, with the password under the
 	// key password: as it is, or as a verifier that begins with SCRAM-SHA-256$. If it
 	// has the key username, that must be the role's name. It is read and never
-	// written; an edit reaches the server within seconds. Default: a role that logs
-	// in has a Secret made by the operator, which status.roles names.
+	// written; an edit reaches the server within seconds. The owner of the
+	// application's database may have one, too. Default: a role that logs in has a
+	// Secret made by the operator, which status.roles names.
 	PasswordSecret *SecretNameApplyConfiguration `json:"passwordSecret,omitempty"`
+	// When the operator makes a new password and puts it into the Secret that it made.
+	// Between the server and whoever mounts the Secret there is a window in which the
+	// old password is refused; see docs/roles.md. Default: only when
+	// pgop.dev/rotate asks.
+	Rotation *RotationSpecApplyConfiguration `json:"rotation,omitempty"`
 	// Whether the role has no password, as one that logs in by a certificate or
 	// otherwise by spec.postgres.hba. Default false.
 	DisablePassword *bool `json:"disablePassword,omitempty"`
+	// Whether the role logs in over TLS by a certificate that the operator issues and
+	// renews, and not by a password. The certificate, its key and the authorities by
+	// which to verify the server are in the Secret <cluster>-cert-<role>, under tls.crt,
+	// tls.key and ca.crt; status.roles names it. Default false.
+	ClientCertificate *bool `json:"clientCertificate,omitempty"`
 }
 
 // RoleSpecApplyConfiguration constructs a declarative configuration of the RoleSpec type for use with
@@ -178,10 +189,26 @@ func (b *RoleSpecApplyConfiguration) WithPasswordSecret(value *SecretNameApplyCo
 	return b
 }
 
+// WithRotation sets the Rotation field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Rotation field is set to the value of the last call.
+func (b *RoleSpecApplyConfiguration) WithRotation(value *RotationSpecApplyConfiguration) *RoleSpecApplyConfiguration {
+	b.Rotation = value
+	return b
+}
+
 // WithDisablePassword sets the DisablePassword field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the DisablePassword field is set to the value of the last call.
 func (b *RoleSpecApplyConfiguration) WithDisablePassword(value bool) *RoleSpecApplyConfiguration {
 	b.DisablePassword = &value
+	return b
+}
+
+// WithClientCertificate sets the ClientCertificate field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ClientCertificate field is set to the value of the last call.
+func (b *RoleSpecApplyConfiguration) WithClientCertificate(value bool) *RoleSpecApplyConfiguration {
+	b.ClientCertificate = &value
 	return b
 }

@@ -2,6 +2,10 @@
 
 package v1
 
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // RoleStatusApplyConfiguration represents a declarative configuration of the RoleStatus type for use
 // with apply.
 //
@@ -13,6 +17,10 @@ type RoleStatusApplyConfiguration struct {
 	Ready *bool `json:"ready,omitempty"`
 	// The Secret with its password; none: it has none from here.
 	Secret *string `json:"secret,omitempty"`
+	// When the operator last began to exchange the password; none: it never has.
+	LastRotation *metav1.Time `json:"lastRotation,omitempty"`
+	// When it does so next, as rotation asks.
+	NextRotation *metav1.Time `json:"nextRotation,omitempty"`
 	// What is not as declared and why, in the server's words.
 	Message *string `json:"message,omitempty"`
 }
@@ -44,6 +52,22 @@ func (b *RoleStatusApplyConfiguration) WithReady(value bool) *RoleStatusApplyCon
 // If called multiple times, the Secret field is set to the value of the last call.
 func (b *RoleStatusApplyConfiguration) WithSecret(value string) *RoleStatusApplyConfiguration {
 	b.Secret = &value
+	return b
+}
+
+// WithLastRotation sets the LastRotation field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastRotation field is set to the value of the last call.
+func (b *RoleStatusApplyConfiguration) WithLastRotation(value metav1.Time) *RoleStatusApplyConfiguration {
+	b.LastRotation = &value
+	return b
+}
+
+// WithNextRotation sets the NextRotation field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the NextRotation field is set to the value of the last call.
+func (b *RoleStatusApplyConfiguration) WithNextRotation(value metav1.Time) *RoleStatusApplyConfiguration {
+	b.NextRotation = &value
 	return b
 }
 
