@@ -86,6 +86,9 @@ func operatorLog(ctx context.Context, clients Clients, lines int64) (string, err
 			}
 		}
 		log, err := readLog(ctx, clients, OperatorNamespace, pod.Name, &options)
+		if apierrors.IsNotFound(err) && pod.DeletionTimestamp != nil {
+			continue // it went meanwhile, and its log with it
+		}
 		if err != nil {
 			return "", err
 		}
