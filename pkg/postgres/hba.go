@@ -18,8 +18,10 @@ local all postgres peer map=` + IdentMap + `
 local replication postgres peer map=` + IdentMap + `
 hostssl replication ` + ReplicationRole + ` all cert
 hostssl postgres ` + ReplicationRole + ` all cert
-# Lines of spec.postgres.hba.
-`
+` + hbaUsers + "\n"
+
+// hbaUsers is the line before the user's.
+const hbaUsers = "# Lines of spec.postgres.hba."
 
 const hbaTail = `# The closing default: every role, over TLS, with its password.
 hostssl all all all scram-sha-256
@@ -35,6 +37,17 @@ func RenderHBA(user []string) string {
 	}
 	b.WriteString(hbaTail)
 	return b.String()
+}
+
+// NameHBALine names a line of a pg_hba.conf, counted from 1: a user's line by its
+// place among those, too.
+func NameHBALine(file string, line int) string {
+	name := fmt.Sprintf("pg_hba.conf, line %d", line)
+	before := slices.Index(strings.Split(file, "\n"), hbaUsers) + 1
+	if before == 0 || line <= before {
+		return name
+	}
+	return fmt.Sprintf("hba line %d (%s)", line-before, name)
 }
 
 // RenderClosedHBA writes a pg_hba.conf that lets nobody in but the agent.
