@@ -94,7 +94,7 @@ func TestE08BrokenLineOfHBA(t *testing.T) {
 		words           []string
 	}{
 		{"host all all 10.0.0.0/33 md5x", v1.ConditionSpecAccepted, []string{"spec.postgres.hba", "hba line 2", "md5x"}},
-		{"host all all 10.0.0.0/33 md5", v1.ConditionUpToDate, []string{"spec.postgres", "line ", "10.0.0.0/33"}},
+		{"host all all 10.0.0.0/33 md5", v1.ConditionUpToDate, []string{"spec.postgres", "hba line 2", "10.0.0.0/33"}},
 	} {
 		c.Edit(hba(before, bad.line))
 		message := c.AwaitCondition(bad.condition, metav1.ConditionFalse, bad.words...)

@@ -61,7 +61,7 @@ func TestC22OnlyInstanceLosesPodAndVolume(t *testing.T) {
 	message := c.AwaitCondition(v1.ConditionPrimaryAvailable, metav1.ConditionFalse, "no data", "restore")
 	t.Logf("PrimaryAvailable says: %s", message)
 	c.AwaitCondition(v1.ConditionReady, metav1.ConditionFalse)
-	f.Hold(8*time.Second, "no database appears", func(ctx context.Context) error {
+	f.Hold(5*time.Second, "no database appears", func(ctx context.Context) error {
 		live, err := c.Get(ctx)
 		if err != nil {
 			return err
@@ -113,7 +113,7 @@ func TestC27DeadPrimaryStaysTerminating(t *testing.T) {
 		return nil
 	}
 	f.Await(framework.Patience, "the live standby alone is listed", isListed)
-	f.Hold(8*time.Second, "writes go on while the old pod is Terminating", func(ctx context.Context) error {
+	f.Hold(5*time.Second, "writes go on while the old pod is Terminating", func(ctx context.Context) error {
 		if now := c.Pod(former.Name); now.UID != former.UID || now.DeletionTimestamp == nil {
 			return fmt.Errorf("pod %s is not the one that is Terminating", now.Name)
 		}

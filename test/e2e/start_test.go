@@ -84,7 +84,7 @@ func TestC18ServerThatCantStart(t *testing.T) {
 	message := c.AwaitCondition(v1.ConditionReady, metav1.ConditionFalse, "pg_control")
 	t.Logf("Ready says: %s", message)
 	c.AwaitCondition(v1.ConditionPrimaryAvailable, metav1.ConditionFalse, "pg_control")
-	f.Hold(8*time.Second, "nothing is ready", func(ctx context.Context) error {
+	f.Hold(5*time.Second, "nothing is ready", func(ctx context.Context) error {
 		live, err := c.Get(ctx)
 		if err != nil {
 			return err
