@@ -37,6 +37,10 @@ type Config struct {
 	// Members are the names of the instances that belong to the cluster. The
 	// primary keeps a replication slot for each of the others.
 	Members []string `json:"members"`
+	// Blank are those of Members that are known to hold nothing, since their volumes
+	// were never used. They are told only while the Lease tells of no reign: then nobody
+	// waits for what they remember.
+	Blank []string `json:"blank,omitempty"`
 	// Bootstrap is how the first database is made.
 	Bootstrap Bootstrap `json:"bootstrap"`
 	// HA is how commits are acknowledged, and when a failover begins.
