@@ -263,23 +263,40 @@ func (w *world) handOver(*node) {
 // loseLease deletes the Lease, and somebody makes an empty one: while all goes on, or
 // when nothing is left but volumes, and whoever comes back first is the first to see.
 func (w *world) loseLease(*node) {
-	w.say("the Lease is lost")
-	w.lease = Lease{Version: w.newVersion()}
-	if w.chance(50) {
-		for _, n := range w.nodes {
-			w.crash(n)
-		}
+	if !w.forgetLease() || !w.chance(50) {
+		return
+	}
+	for _, n := range w.nodes {
+		w.crash(n)
 	}
 }
 
 // rob takes the Lease and its holder away while another believes that it reigns.
 func (w *world) rob(holder *node) {
 	another := slices.ContainsFunc(w.nodes, func(n *node) bool { return n != holder && n.up && n.state.Reigns() })
-	if w.faults && another && w.chance(w.weather.robbery) {
-		w.say("the Lease is lost, with its holder")
-		w.lease = Lease{Version: w.newVersion()}
+	if w.faults && another && w.chance(w.weather.robbery) && w.forgetLease() {
 		w.crash(holder)
 	}
+}
+
+// forgetLease loses the Lease, unless that would be a loss by nature: the newest reign
+// that volumes remember must be known to the data that had it, which is needed from
+// now on. A later claim, of which nobody has heard, is none.
+func (w *world) forgetLease() bool {
+	newest := Record{HolderDataID: w.first}
+	for _, n := range w.nodes {
+		if !n.ghost && n.memoryTerm() > newest.Term {
+			newest = n.memory.Record
+		}
+	}
+	if !slices.ContainsFunc(w.nodes, func(n *node) bool {
+		return !n.ghost && n.data == newest.HolderDataID && n.memoryTerm() == newest.Term
+	}) {
+		return false
+	}
+	w.say("the Lease is lost")
+	w.lease, w.last = Lease{Version: w.newVersion()}, newest
+	return true
 }
 
 // changeRules is people changing their minds on how many shall acknowledge. Each

@@ -878,8 +878,11 @@ func (w *world) wellness(commitsBefore int) string {
 			leader = n
 		}
 	}
-	if leader == nil {
+	switch {
+	case leader == nil:
 		return "nobody leads"
+	case w.lease.Holder != leader.state.Me:
+		return "who leads does not hold the Lease"
 	}
 	for _, n := range w.nodes {
 		if n.source == leader && leader.sender(n) != nil && !n.gone {
@@ -902,8 +905,8 @@ func (w *world) describe() string {
 	}
 	fmt.Fprintf(&b, "weather %+v\nLease: holder %v, record %v\n", w.weather, w.lease.Holder, w.lease.Record)
 	for _, n := range w.nodes {
-		fmt.Fprintf(&b, "%s: up %v gone %v ghost %v frozen %v stuck %v apart %v, data %q, WAL %d, sealed %d, %s term %d open %v upstream %q, sync %v, reigns %v\n",
-			n.name, n.up, n.gone, n.ghost, n.frozen, n.stuck, n.apart, n.data, len(n.wal), n.sealed, n.role, n.term, n.open, n.upstream, n.syncs, n.state.Reigns())
+		fmt.Fprintf(&b, "%s: up %v gone %v ghost %v frozen %v stuck %v apart %v, data %q, WAL %d, sealed %d, %s term %d open %v upstream %q, sync %v, reigns %v, remembers term %d, waits %q\n",
+			n.name, n.up, n.gone, n.ghost, n.frozen, n.stuck, n.apart, n.data, len(n.wal), n.sealed, n.role, n.term, n.open, n.upstream, n.syncs, n.state.Reigns(), n.memoryTerm(), n.state.waits)
 	}
 	fmt.Fprintf(&b, "%d acknowledged\n", len(w.acked))
 	return b.String()
