@@ -281,11 +281,11 @@ func (w *world) rob(holder *node) {
 
 // forgetLease loses the Lease, unless that would be a loss by nature: the newest reign
 // that volumes remember must be known to the data that had it, which is needed from
-// now on. A later claim, of which nobody has heard, is none.
+// now on, and to whose name others come. A later claim, of which nobody has heard, is none.
 func (w *world) forgetLease() bool {
 	newest := Record{HolderDataID: w.first}
 	for _, n := range w.nodes {
-		if !n.ghost && n.memoryTerm() > newest.Term {
+		if n.memoryTerm() > newest.Term {
 			newest = n.memory.Record
 		}
 	}
