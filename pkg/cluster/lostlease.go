@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
@@ -51,12 +52,13 @@ func blankMembers(o Observation, p *Plan) []string {
 // whyNotTaken says what keeps the lost Lease from being taken again, in the words of
 // the agents, and the way out; empty: nothing for long.
 func whyNotTaken(o Observation, p Plan) string {
-	if o.isReigned() {
-		return ""
-	}
 	var texts []string
 	for _, name := range p.Members {
-		if i := find(o, name); i.State != nil && i.State.Election != "" {
+		i := find(o, name)
+		if i.State != nil && i.State.Role == instanceapi.RolePrimary {
+			return "" // it goes on, and writes the Lease again in a moment
+		}
+		if i.State != nil && i.State.Election != "" {
 			texts = append(texts, name+": "+i.State.Election)
 		}
 	}
