@@ -49,12 +49,21 @@ func (a *Agent) prepare(ctx context.Context) error {
 	if err := a.volume.settleWAL(); err != nil {
 		return err
 	}
+	if err := a.recall(); err != nil { // before others are told that the volume is known
+		return err
+	}
 	if err := a.inspect(ctx); err != nil {
 		return err
 	}
 	if err := a.useWALVolume(ctx); err != nil {
 		return err
 	}
+	a.prepared = true
+	return nil
+}
+
+// recall reads what the volume remembers of reigns and elections.
+func (a *Agent) recall() error {
 	memory, err := a.volume.readReign()
 	if err != nil {
 		return err
@@ -65,7 +74,6 @@ func (a *Agent) prepare(ctx context.Context) error {
 		return err
 	}
 	a.status.update(func(s *instanceapi.State) { s.Sealed = a.sealed })
-	a.prepared = true
 	return nil
 }
 

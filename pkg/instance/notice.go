@@ -123,6 +123,6 @@ func (a *Agent) remember() error {
 func (a *Agent) knowReign(m reignMemory) {
 	a.memory = m
 	a.status.update(func(s *instanceapi.State) {
-		s.Term, s.LastHolder = m.Record.Term, election.ParseHolder(m.Holder).Instance
+		s.Term, s.LastHolder, s.LastReign = m.Record.Term, election.ParseHolder(m.Holder).Instance, m.Record
 	})
 }

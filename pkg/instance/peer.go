@@ -87,7 +87,7 @@ func answerJSON(w http.ResponseWriter, answer any) {
 func (a *Agent) peer(ctx context.Context) instanceapi.Peer {
 	state := a.State(ctx)
 	peer := instanceapi.Peer{Instance: state.Instance, Role: state.Role, Term: a.view.knownLease().Record.Term,
-		Sealed: state.Sealed, DataID: state.DataID}
+		Sealed: state.Sealed, DataID: state.DataID, Inspected: state.Inspected, LastReign: state.LastReign}
 	if free, err := a.volume.leastFree(); err == nil { // else it is not known
 		peer.VolumeFree = free
 	}
@@ -155,7 +155,9 @@ func (a *Agent) askAbsent(streaming []election.Standby) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			if peer, err := a.peers.peer(ctx, name); err == nil { // one that is away has no say
+			// One that is away has no say; nor may one be outvoted by a higher term that
+			// remembers a newer reign, of which the Lease does not tell.
+			if peer, err := a.peers.peer(ctx, name); err == nil && peer.LastReign.Term <= record.Term {
 				a.inbox.noteSealed(peer.Sealed)
 			}
 		}()

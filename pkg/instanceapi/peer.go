@@ -60,6 +60,11 @@ type Peer struct {
 	Term   uint64 `json:"term"`
 	Sealed uint64 `json:"sealed"`
 	DataID string `json:"dataID"`
+	// Inspected is true once the instance has looked into its volume; until then
+	// DataID, Sealed and LastReign say nothing.
+	Inspected bool `json:"inspected,omitempty"`
+	// LastReign is the last record of the Lease that the volume remembers.
+	LastReign election.Record `json:"lastReign,omitzero"`
 	// Timeline that a primary writes, with its History; Checkpointed is that of
 	// its last checkpoint, which follows a while after a promotion.
 	Timeline     uint32            `json:"timeline,omitempty"`
