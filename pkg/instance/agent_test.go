@@ -204,7 +204,7 @@ func TestE08ConfigurationIsAppliedOrHeldBack(t *testing.T) {
 	p.stop()
 	p = w.start("shop-1", "127.0.0.11")
 	state := p.waitFor("ready with the good one", isReady)
-	if !strings.Contains(state.ConfigError, "300.0.0.0") || state.ConfigHash == "" {
+	if !strings.Contains(state.ConfigError, "300.0.0.0") || !strings.Contains(state.ConfigError, "hba line 1 (") || state.ConfigHash == "" {
 		t.Errorf("state: %+v", state)
 	}
 	w.apply(func() { w.hba = []string{"host all all 127.0.0.0/8 trust"} })

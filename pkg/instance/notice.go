@@ -6,6 +6,7 @@ import (
 
 	"github.com/pgop/postgres-operator/pkg/election"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
 )
 
 // newsState is what was last noticed.
@@ -57,7 +58,7 @@ func (a *Agent) blameConfiguration(err error) {
 		clear(a.rejected)
 		return
 	}
-	a.rejected[a.inForce] = err.Error()
+	a.rejected[a.inForce] = postgres.NameHBALines(a.inForce.HBA, err.Error())
 }
 
 // noticeFenced takes note of a server that was killed before it wrote; one that

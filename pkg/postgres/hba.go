@@ -3,7 +3,9 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -61,6 +63,21 @@ func NameHBALine(file string, line int) string {
 	}
 	return fmt.Sprintf("hba line %d (%s)", line-before, name)
 }
+
+// NameHBALines names the lines of a pg_hba.conf of which a server speaks, as
+// NameHBALine does.
+func NameHBALines(file, words string) string {
+	return hbaPlace.ReplaceAllStringFunc(words, func(place string) string {
+		line, err := strconv.Atoi(hbaPlace.FindStringSubmatch(place)[1])
+		if err != nil {
+			return place
+		}
+		return NameHBALine(file, line)
+	})
+}
+
+// hbaPlace is how a server names a line.
+var hbaPlace = regexp.MustCompile(`line (\d+) of configuration file "[^"]*pg_hba\.conf"`)
 
 // RenderClosedHBA writes a pg_hba.conf that lets nobody in but the agent.
 func RenderClosedHBA() string {

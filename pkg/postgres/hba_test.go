@@ -104,4 +104,12 @@ func TestHBALinesAreNamedAsUsersCountThem(t *testing.T) {
 	if got, want := NameHBALine("local all all peer\n", 1), "pg_hba.conf, line 1"; got != want {
 		t.Errorf("without lines of a user: %q, want %q", got, want)
 	}
+	said := fmt.Sprintf(`invalid CIDR mask (line %d of configuration file "/a/config/pg_hba.conf"); FATAL: could not load`, line("host all all 10.0.0.0/33 md5"))
+	if got, want := NameHBALines(file, said), fmt.Sprintf("invalid CIDR mask (hba line 2 (pg_hba.conf, line %d)); FATAL: could not load", line("host all all 10.0.0.0/33 md5")); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	const other = `syntax error (line 10 of configuration file "/a/config/postgresql.conf")`
+	if got := NameHBALines(file, other); got != other {
+		t.Errorf("of another file: %q", got)
+	}
 }
