@@ -53,7 +53,8 @@ func TestE07DenyByDefault(t *testing.T) {
 		_, err := outsider(ctx)
 		return err
 	})
-	c.Edit(hba("host all all "+client+"/32 scram-sha-256", "host all all all reject"))
+	// "all" means every database, and not replication.
+	c.Edit(hba("host all all "+client+"/32 scram-sha-256", "local all all reject", "host replication all all reject", "host all all all reject"))
 	awaitRefusal(f, "the outsider", outsider)
 	c.AwaitRows(framework.RW, "select n from kept", "1")
 

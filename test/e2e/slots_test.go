@@ -55,6 +55,13 @@ func TestC10ReplicaAwayForGood(t *testing.T) {
 		}
 		return nil
 	})
+	f.Await(framework.Patience, "its slot begins anew, from here", func(ctx context.Context) error {
+		status, err := c.TrySQLIn(ctx, "away-1", "select wal_status from pg_replication_slots where slot_name = 'away_3'")
+		if err != nil {
+			return err
+		}
+		return framework.Want("its slot", status, "reserved")
+	})
 	const most = 96 + 64 + 2*16 // the cap, what a server keeps for itself, and what it writes
 	size, err := strconv.Atoi(c.SQLIn("away-1", "select (sum(size) / 1048576)::int from pg_ls_waldir()"))
 	if err != nil || size > most {
