@@ -97,16 +97,12 @@ func askPeer[A any](ctx context.Context, p *peers, instance string, ask func(con
 	return none, fmt.Errorf("ask instance %s: %w", instance, errors.Join(errs...))
 }
 
-// addresses are where an instance may be: where the record says, and where DNS
-// says. Its certificate tells whether it is.
+// addresses are where an instance may be: where the last Lease that named it said, and
+// where DNS says. Its certificate tells whether it is.
 func (p *peers) addresses(instance string) []string {
-	record := p.view.knownLease().Record
 	port := fmt.Sprint(p.options.peerPort())
 	var addresses []string
-	if holder := p.view.knownLease().Holder; holder.Instance == instance && record.HolderAddress != "" {
-		addresses = append(addresses, net.JoinHostPort(record.HolderAddress, port))
-	}
-	if known := record.Addresses[instance]; known != "" {
+	if known := p.view.lastAddress(instance); known != "" {
 		addresses = append(addresses, net.JoinHostPort(known, port))
 	}
 	return append(addresses, net.JoinHostPort(fmt.Sprintf("%s.%s-pods.%s", instance, p.options.Cluster, p.options.Namespace), port))
