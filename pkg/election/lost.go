@@ -84,18 +84,23 @@ func (s *State) believe(c Settings, in Input, out *Output) *Lease {
 	return &lease
 }
 
+// hear takes in what instances have answered to an inquest. An answer is told once.
+func (s *State) hear(in Input) {
+	for _, t := range in.Testimonies {
+		if s.inquest != nil && t.Version == s.inquest.version {
+			s.inquest.heard[t.Instance] = t
+		}
+	}
+}
+
 // inquire asks instances what they remember, again and again, since a volume may be
-// lost meanwhile, and takes in what was heard.
+// lost meanwhile.
 func (s *State) inquire(c Settings, in Input, instances []string, out *Output) {
 	if s.inquest == nil || s.inquest.version != in.Lease.Version {
 		s.inquest = &inquest{version: in.Lease.Version, began: in.Now, asked: map[string]Time{}, heard: map[string]Testimony{}}
+		s.hear(in)
 	}
 	q := s.inquest
-	for _, t := range in.Testimonies {
-		if t.Version == q.version {
-			q.heard[t.Instance] = t
-		}
-	}
 	for _, name := range instances {
 		at, asked := q.asked[name]
 		if name != s.Me.Instance && (!asked || in.Now-at >= c.VoteWindow) {

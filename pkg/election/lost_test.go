@@ -208,6 +208,17 @@ func TestReignGoesOnOverALostLease(t *testing.T) {
 			t.Errorf("wrote %+v", w)
 		}
 	})
+	t.Run("an answer counts that comes between two looks at the Lease", func(t *testing.T) {
+		b := lose(t, mb, mc)
+		b.step()
+		b.hears("b", "db", b.s.reign.record)
+		b.in.Fresh = false
+		b.step()
+		b.in.Testimonies, b.in.Fresh = nil, true
+		if w := b.write(); len(w.Record.Members) != 2 {
+			t.Errorf("wrote %+v", w)
+		}
+	})
 	t.Run("one that has sealed a later term, or has other data, says nothing", func(t *testing.T) {
 		b := lose(t, mb, mc)
 		b.step()

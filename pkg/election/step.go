@@ -45,6 +45,7 @@ func Step(c Settings, s *State, in Input) Output {
 		in.Fresh = false // memory is good for promises only
 	}
 	s.takeOutcome(c, in)
+	s.hear(in)
 	s.noticeLease(c, in, &out)
 	in.Lease = s.believe(c, in, &out)
 	s.answerPleas(c, in, &out)
