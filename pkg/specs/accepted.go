@@ -38,10 +38,10 @@ func ForPods(c *v1.PostgresCluster, configMap *corev1.ConfigMap) *v1.PostgresClu
 		return c
 	}
 	var accepted v1.PostgresClusterSpec
-	if err := json.Unmarshal([]byte(configMap.Data[acceptedKey]), &accepted); err != nil {
+	if err := json.Unmarshal([]byte(configMap.Data[acceptedKey]), &accepted); err != nil || accepted.Postgres.Version == 0 {
 		return c // made before there was the key, or edited: the next spec that is accepted mends it
 	}
 	before := c.DeepCopy()
 	before.Spec = accepted
-	return before
+	return v1.WithDefaults(before)
 }

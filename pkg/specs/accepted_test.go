@@ -21,8 +21,12 @@ func TestPodsAreMadeOfTheSpecThatWasAccepted(t *testing.T) {
 		if diff := cmp.Diff(Pod(c, "shop-1", "operator:1"), Pod(ForPods(edited, accepted), "shop-1", "operator:1")); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-		if got := ForPods(edited, &corev1.ConfigMap{}); got != edited {
-			t.Errorf("%s: without a ConfigMap they are made of %+v", name, got.Spec)
+		for _, text := range []string{"", "{}", "null", "nonsense"} {
+			if got := ForPods(edited, &corev1.ConfigMap{Data: map[string]string{acceptedKey: text}}); got != edited {
+				t.Errorf("%s: of %q they are made of %+v", name, text, got.Spec)
+			}
 		}
+		accepted.Data[acceptedKey] = `{"postgres":{"version":17}}`
+		Pod(ForPods(edited, accepted), "shop-1", "operator:1") // what somebody has cut is no panic
 	}
 }
