@@ -121,8 +121,9 @@ func (o *observer) forget() {
 }
 
 // lookQuery works on a primary and in recovery: functions that belong to the
-// other are never called. A receiver says that it streams from its start on, even
-// while it waits for the primary to let it, which may be refused.
+// other are never called. A receiver says that it streams from its start on, while it
+// waits for the primary to let it, and while it ends because that has refused. One that
+// does stream waits for more, or has got a message: until the first both times are one.
 const lookQuery = `
 SELECT r.recovery, current_setting('server_version'),
   CASE WHEN NOT r.recovery THEN pg_current_wal_lsn()::text END,
@@ -131,7 +132,8 @@ SELECT r.recovery, current_setting('server_version'),
   CASE WHEN r.recovery THEN pg_last_wal_receive_lsn()::text END,
   CASE WHEN r.recovery THEN pg_last_wal_replay_lsn()::text END,
   EXISTS (SELECT FROM pg_stat_wal_receiver r JOIN pg_stat_activity a USING (pid)
-    WHERE r.status = 'streaming' AND coalesce(a.wait_event, '') NOT ILIKE 'libpqwalreceiver%')
+    WHERE r.status = 'streaming' AND coalesce(a.wait_event, '') NOT ILIKE 'libpqwalreceiver%'
+      AND (a.wait_event = 'WalReceiverMain' OR r.last_msg_send_time <> r.last_msg_receipt_time))
 FROM (SELECT pg_is_in_recovery() AS recovery) r`
 
 func (o *observer) look(ctx context.Context) (observation, error) {

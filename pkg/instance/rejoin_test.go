@@ -276,6 +276,16 @@ func TestC07ReplicaThatDoesNotStream(t *testing.T) {
 	r, _ := w.record()
 	w.apply(func() { w.config.Switchover = &instanceapi.Switchover{To: "shop-3", From: "shop-1", Term: r.Term} })
 	pods["shop-1"].waitFor("refuses", func(s instanceapi.State) bool { return strings.Contains(s.Request, "shop-3 can't take over") })
+	asks := 0
+	w.hold("its server says at no moment that it streams", func() bool {
+		for range 500 {
+			asks++
+			if seen, err := broken.observer.look(t.Context()); err != nil || seen.Streaming {
+				return false
+			}
+		}
+		return true
+	}, func() string { return fmt.Sprintf("at question %d", asks) })
 	w.hold("it is neither ready nor a member", func() bool {
 		r, holder := w.record()
 		isMember := slices.ContainsFunc(r.Members, func(m election.Member) bool { return m.Instance == "shop-3" })
