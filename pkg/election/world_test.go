@@ -75,10 +75,12 @@ type node struct {
 	state    *State
 	settings Settings
 	seen     *Lease
-	fresh    bool
-	cutFor   uint64
-	inbox    []any
-	outcome  *Written
+	// fresh is true in a step that comes after a read, and reads while an answer to one
+	// is on its way.
+	fresh, reads bool
+	cutFor       uint64
+	inbox        []any
+	outcome      *Written
 	// cloning is when a new copy of the data will be complete.
 	cloning time.Duration
 	// handover is there while the agent gives the Lease up, at most until gives.
@@ -183,6 +185,7 @@ func (w *world) newNode(name string) *node {
 		n.settings.VoteWindow = w.weather.patience
 	}
 	n.state = &State{Me: w.holder(n), Address: name}
+	n.reads = false
 	w.nodes = append(w.nodes, n)
 	return n
 }
@@ -274,14 +277,18 @@ func (w *world) agent(n *node) {
 	w.copyData(n)
 	n.fresh = false
 	w.deliver(n)
-	if w.chance(w.weather.watch) || slices.ContainsFunc(n.inbox, isRequest) {
+	if w.chance(w.weather.watch) {
+		w.see(n)
+	}
+	if n.reads || slices.ContainsFunc(n.inbox, isRequest) {
 		w.read(n) // as an agent does that is asked for its vote
 	}
 	if n.handover != nil && (w.now > n.gives || !n.state.Reigns()) {
 		n.handover = nil
 	}
 	out := w.step(n, w.input(n))
-	if out.Read {
+	n.fresh = false // a look counts for one step
+	if n.reads = out.Read && w.chance(50); out.Read && !n.reads {
 		w.read(n)
 		w.carryOut(n, out)
 		n.inbox, n.outcome = nil, nil
@@ -306,8 +313,8 @@ func (w *world) step(n *node, in Input) Output {
 	return out
 }
 
-// read reads the Lease, if the API can be reached.
-func (w *world) read(n *node) {
+// see tells of the Lease as a watch does, if the API can be reached.
+func (w *world) see(n *node) {
 	if n.apart {
 		return
 	}
@@ -316,7 +323,12 @@ func (w *world) read(n *node) {
 		seen.SeenAt = n.clock(w.now)
 		n.seen = &seen
 	}
-	n.fresh = true
+}
+
+// read reads the Lease, if the API can be reached.
+func (w *world) read(n *node) {
+	w.see(n)
+	n.fresh = n.fresh || !n.apart
 }
 
 // remember keeps the last record on the volume, as an agent does before its server
