@@ -10,44 +10,24 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sirupsen/logrus"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/pgop/postgres-operator/pkg/instance"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
-	"github.com/pgop/postgres-operator/pkg/postgres"
 )
 
 // verifyFlags are the flags of `verify`.
 type verifyFlags struct {
-	options    instance.Options
-	backup     string
-	result     string
-	kubeconfig string
-	logLevel   string
+	agentFlags
+	backup string
+	result string
 }
 
 func parseVerifyFlags(args []string) (verifyFlags, error) {
-	f := verifyFlags{options: instance.Options{
-		Instance:     os.Getenv("POD_NAME"),
-		Namespace:    os.Getenv("POD_NAMESPACE"),
-		PodUID:       os.Getenv("POD_UID"),
-		Port:         postgres.Port,
-		Version:      version,
-		Alone:        true,
-		BackupMounts: []string{"/pgop/backups"}, // as pkg/specs mounts it
-	}}
-	o := &f.options
+	f := verifyFlags{agentFlags: newAgentFlags()}
+	f.options.Alone = true
+	f.options.BackupMounts = []string{"/pgop/backups"} // as pkg/specs mounts it
 	set := flag.NewFlagSet("verify", flag.ContinueOnError)
-	set.StringVar(&o.Cluster, "cluster", "", "name of the PostgresCluster")
-	set.StringVar(&o.ClusterUID, "cluster-uid", "", "UID of the PostgresCluster; objects that another of the name owns are left alone")
-	set.IntVar(&o.Major, "major", 0, "major version that the server must have")
-	set.StringVar(&o.Mount, "mount", "/pgdata", "where the volume for the restored data is mounted")
-	set.StringVar(&o.RunDir, "run-dir", "/run/postgresql", "directory of the server's socket")
+	f.bind(set)
 	set.StringVar(&f.backup, "backup", "", "id of the backup in the store")
 	set.StringVar(&f.result, "result", "/dev/termination-log", "file to which the result is written, as JSON")
-	set.StringVar(&f.kubeconfig, "kubeconfig", "", "path of a kubeconfig, to run outside of the cluster; default: the pod's service account")
-	set.StringVar(&f.logLevel, "log-level", "info", "debug, info, warning or error")
 	err := parseFlags(set, args)
 	if err == nil && f.backup == "" {
 		err = errors.New("verify: --backup is not set")
@@ -65,24 +45,7 @@ func runVerify(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	limitMemory()
-	if err := dropLibpqVariables(); err != nil {
-		return err
-	}
-	log, err := newLogger(f.logLevel)
-	if err != nil {
-		return err
-	}
-	log = log.WithFields(logrus.Fields{"cluster": f.options.Cluster, "backup": f.backup})
-	config, err := clientConfig(f.kubeconfig)
-	if err != nil {
-		return err
-	}
-	kube, err := instance.NewKubernetes(config, f.options.Namespace, f.options.Cluster, types.UID(f.options.ClusterUID))
-	if err != nil {
-		return err
-	}
-	agent, err := instance.New(f.options, kube, log, os.Stdout)
+	agent, log, err := newAgent(f.agentFlags, "backup", f.backup)
 	if err != nil {
 		return err
 	}

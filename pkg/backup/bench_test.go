@@ -1,23 +1,15 @@
 package backup_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/pgop/postgres-operator/pkg/backup"
 	"github.com/pgop/postgres-operator/pkg/internal/pgtest"
@@ -25,93 +17,8 @@ import (
 	"github.com/pgop/postgres-operator/test/s3test"
 )
 
-// The figures of docs/benchmarks.md: make bench-backup. Each measures what we
-// do and the plain thing beside it, in one run.
-
-const usualSegment = 16 << 20
-
-// pageLike is data that compresses about as WAL does: rows with random and with
-// repeated parts.
-func pageLike(size int) []byte {
-	var b bytes.Buffer
-	for b.Len() < size {
-		fmt.Fprintf(&b, "%016x|%s|%08x|2026-11-28 12:00:00|", rand.Uint64(), strings.Repeat("customer ", 3), rand.Uint32())
-	}
-	return b.Bytes()[:size]
-}
-
-// benchSegments makes segments that are ready.
-func benchSegments(b *testing.B, count int) (dir string, names []string) {
-	b.Helper()
-	dir = b.TempDir()
-	must(b, os.Mkdir(filepath.Join(dir, "archive_status"), 0o700))
-	contents := [][]byte{pageLike(usualSegment), pageLike(usualSegment), pageLike(usualSegment)}
-	for n := range count {
-		name := postgres.WALFile{Timeline: 1, Start: postgres.LSN((n + 1) * usualSegment)}.Name(usualSegment)
-		must(b, os.WriteFile(filepath.Join(dir, name), contents[n%len(contents)], 0o600))
-		must(b, os.WriteFile(filepath.Join(dir, "archive_status", name+".ready"), nil, 0o600))
-		names = append(names, name)
-	}
-	return dir, names
-}
-
-// BenchmarkSegment archives one segment after the other, as a server does that
-// has none waiting.
-func BenchmarkSegment(b *testing.B) {
-	dir, names := benchSegments(b, 40)
-	var took []time.Duration
-	for b.Loop() {
-		took = took[:0]
-		repository := backup.NewRepository(s3test.Start(b).Store(), "shop", shop)
-		for _, name := range names {
-			began := time.Now()
-			must(b, repository.PushWAL(context.Background(), filepath.Join(dir, name)))
-			took = append(took, time.Since(began))
-		}
-	}
-	slices.Sort(took)
-	b.ReportMetric(took[len(took)/2].Seconds()*1000, "ms-median")
-	b.ReportMetric(took[len(took)*9/10].Seconds()*1000, "ms-p90")
-}
-
-// BenchmarkDrain archives segments that are waiting, and beside it puts as many
-// objects of the compressed size into the store, as many at once.
-func BenchmarkDrain(b *testing.B) {
-	const count, parallel = 200, 4
-	dir, names := benchSegments(b, count)
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
-	must(b, err)
-	compressed := encoder.EncodeAll(pageLike(usualSegment), nil)
-	var ours, plain time.Duration
-	for b.Loop() {
-		store := s3test.Start(b).Store()
-		pusher := backup.NewPusher(backup.NewRepository(store, "shop", shop), dir, parallel)
-		began := time.Now()
-		for _, name := range names {
-			must(b, pusher.Push(context.Background(), name))
-		}
-		ours = time.Since(began)
-		pusher.Close()
-
-		began = time.Now()
-		var group sync.WaitGroup
-		var next atomic.Int32
-		for range parallel {
-			group.Go(func() {
-				for n := next.Add(1); n <= count; n = next.Add(1) {
-					if err := store.Create(context.Background(), fmt.Sprint("plain/", n), bytes.NewReader(compressed)); err != nil {
-						b.Error(err)
-					}
-				}
-			})
-		}
-		group.Wait()
-		plain = time.Since(began)
-	}
-	b.ReportMetric(count/ours.Seconds(), "segments/s")
-	b.ReportMetric(count/plain.Seconds(), "plain-puts/s")
-	b.ReportMetric(float64(len(compressed))/usualSegment, "compressed")
-}
+// The figures of docs/benchmarks.md: make bench-backup. What we do and the plain
+// thing beside it, in one run.
 
 // BenchmarkBase takes a base backup, and restores it; beside it, the same with
 // the programs of the system.
@@ -135,7 +42,7 @@ func BenchmarkBase(b *testing.B) {
 	})})
 	server.Stop()
 	server.Start()
-	server.Exec(`CREATE TABLE filler AS SELECT i, md5(i::text) AS a, repeat('customer ', 5) AS b, random() AS c FROM generate_series(1, 9000000) i`)
+	server.Exec(`CREATE TABLE filler AS SELECT i, md5(i::text) AS a, repeat('customer ', 5) AS b, random() AS c FROM generate_series(1, 17000000) i`)
 	server.Exec("CHECKPOINT")
 	bin := installation.Programs.Bin
 	for b.Loop() {

@@ -50,6 +50,7 @@ func ensureConfiguration(o Observation, p *Plan) {
 		id, config.Restore = "", p.Rollback.source
 	}
 	config.SystemID, config.Members, config.Initialiser = id, p.Members, initialiser(o, p)
+	config.Blank = blankMembers(o, p)
 	config.Switchover, config.SwitchoverAsked, config.Reclone = p.Switchover, p.SwitchoverAsked, p.Reclone
 	config.ForcePromote, config.Restart, config.Stop = p.ForcePromote, p.Restart, p.Stop
 	config.TakeBackup, config.Clone = p.TakeBackup, o.cloneToTell()

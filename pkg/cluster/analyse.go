@@ -21,7 +21,7 @@ const (
 func Analyse(o Observation) Plan {
 	p := Plan{RecheckAfter: idleRecheck}
 	if err := errors.Join(specs.CheckConfiguration(o.Cluster), checkWALVolumes(o), checkSchedules(o.Cluster), checkRotations(o.Cluster), checkSource(o)); err != nil {
-		p.SpecError = err.Error()
+		p.SpecError, o.refused = err.Error(), true
 	}
 	if p.SpecError != "" && o.ConfigMap == nil && o.Cluster.Status.SystemID == "" {
 		p.Paused = o.Cluster.Spec.Paused

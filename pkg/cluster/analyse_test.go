@@ -136,6 +136,14 @@ var analyseCases = []analyseCase{
 		w.turn()
 		w.turn()
 	}},
+	{why: "the only instance has come back on an empty volume (C-22)", change: func(w *world) {
+		w.scale(1)
+		w.settle()
+		w.lose("shop-1")
+		w.turn()
+		w.turn()
+		w.turn()
+	}},
 	{why: "the volume behind a claim was lost", change: func(w *world) {
 		delete(w.objects["Pod"], "shop-2")
 		change(w, "shop-2", func(v *corev1.PersistentVolumeClaim) { v.Status.Phase = corev1.ClaimLost })

@@ -29,6 +29,8 @@ func failoverReady(o Observation, p Plan) metav1.Condition {
 	able, missing := voters(o, record)
 	enough := len(able) > 0 && len(able) >= record.Votes
 	switch {
+	case o.leaseIsLost() && whyNotTaken(o, p) != "":
+		return no(kind, v1.ReasonFailoverBlocked, limit(whyNotTaken(o, p)))
 	case record.IsEmpty() || len(p.Members) == 0:
 		return no(kind, v1.ReasonBootstrapping, "there has been no primary yet")
 	case len(p.Members) == 1:

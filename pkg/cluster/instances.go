@@ -79,7 +79,7 @@ func ensurePods(o Observation, p *Plan) {
 		if i.Pod != nil || i.volumeIsLeaving() {
 			continue
 		}
-		p.create(specs.Pod(o.Cluster, name, o.OperatorImage), creationEvent(o, i), creationNote(o, i))
+		p.create(o.podOf(name), creationEvent(o, i), creationNote(o, i))
 	}
 }
 

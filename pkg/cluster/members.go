@@ -30,7 +30,7 @@ func chooseMembers(o Observation, p *Plan) {
 	if p.Stop {
 		want = len(members)
 	}
-	mayShrink := o.primaryServes() || !o.hasReigned()
+	mayShrink := o.primaryServes() || !o.hasReigned() && !o.mayHoldData()
 	if len(members) > want && !mayShrink {
 		p.wait("%d of the %d instances are to be removed, which waits until a primary serves", len(members)-want, len(members))
 	}

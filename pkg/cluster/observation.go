@@ -25,6 +25,8 @@ type Observation struct {
 	Now time.Time
 	// Cluster is what the user asks for, with defaults.
 	Cluster *v1.PostgresCluster
+	// refused is true while the spec is not accepted.
+	refused bool
 	// OperatorImage is where pods get their agent from.
 	OperatorImage string
 
@@ -250,8 +252,17 @@ func (i Instance) isStuck() bool {
 	return i.State.Phase == instanceapi.PhaseFailed || i.State.Phase == instanceapi.PhaseWaiting
 }
 
+// podOf is the pod that an instance would get now. As long as the spec is refused, pods
+// are made as the one before it has it.
+func (o Observation) podOf(instance string) *corev1.Pod {
+	if o.refused {
+		return specs.Pod(specs.ForPods(o.Cluster, o.ConfigMap), instance, o.OperatorImage)
+	}
+	return specs.Pod(o.Cluster, instance, o.OperatorImage)
+}
+
 func (i Instance) hasCurrentTemplate(o Observation) bool {
-	want := specs.Pod(o.Cluster, i.Name, o.OperatorImage)
+	want := o.podOf(i.Name)
 	if claim := specs.RestoreClaim(o.Cluster); claim != "" && !specs.UsesVolume(i.Pod, claim) {
 		return false // which the hash leaves out
 	}

@@ -126,7 +126,7 @@ func whyNotForce(o Observation, p *Plan, i Instance) string {
 		return whyUnknown(p, i.Name)
 	case o.primaryServes():
 		return fmt.Sprintf("%s serves as the primary, so nothing is forced; to hand over in order, ask with %s", o.primaryName(), v1.SwitchoverAnnotation)
-	case record.IsEmpty():
+	case record.IsEmpty() && !o.leaseIsLost():
 		return "there has been no primary yet"
 	case i.State != nil && i.State.Inspected && !i.State.HasData:
 		return i.Name + " has no data"

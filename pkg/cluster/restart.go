@@ -11,7 +11,6 @@ import (
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 	"github.com/pgop/postgres-operator/pkg/postgres"
-	"github.com/pgop/postgres-operator/pkg/specs"
 )
 
 // changeState is how far a change has come that takes restarts. Nothing remembers
@@ -350,7 +349,7 @@ func restartInstances(o Observation, p *Plan) {
 		p.wait("the restart of instance %s waits until its volume %s is there", next, missing)
 	default:
 		p.Actions = append(p.Actions, Action{
-			Verb: Delete, Object: i.Pod, Successor: specs.Pod(o.Cluster, next, o.OperatorImage),
+			Verb: Delete, Object: i.Pod, Successor: o.podOf(next),
 			Reason: v1.ReasonInstanceRestarted, Note: fmt.Sprintf("restarting instance %s: %s", next, whyRestart(o, i)),
 		})
 	}

@@ -331,3 +331,33 @@ func TestRestartAskedForTwiceInTheSameWords(t *testing.T) {
 		}
 	}
 }
+
+// While the spec is refused, a pod that is lost comes back as it was, and nothing
+// restarts when the spec is corrected.
+func TestAPodThatIsLostWhileTheSpecIsRefused(t *testing.T) {
+	w := settledWorld(3)
+	before := w.podUIDs()
+	image := w.pod("shop-2").Spec.Containers[0].Image
+	good := w.cluster.Spec
+	w.edit(func(s *v1.PostgresClusterSpec) {
+		s.Postgres.Image = "nonsense:1"
+		s.Postgres.HBA = []string{"nonsense"}
+		s.Pod.PriorityClassName = "none"
+	})
+	w.settle()
+	w.remove("Pod", "shop-2")
+	w.settle()
+	lost := w.pod("shop-2")
+	if lost == nil || lost.UID == before["shop-2"] || lost.Spec.Containers[0].Image != image || lost.Spec.PriorityClassName != "" {
+		t.Fatalf("it is %+v", lost)
+	}
+	during := w.podUIDs()
+	if w.states[lost.UID].Phase == "" || during["shop-1"] != before["shop-1"] {
+		t.Errorf("%v, and before %v", during, before)
+	}
+	w.edit(func(s *v1.PostgresClusterSpec) { *s = good })
+	w.settle()
+	if diff := cmp.Diff(during, w.podUIDs()); diff != "" {
+		t.Errorf("pods were replaced: %s", diff)
+	}
+}

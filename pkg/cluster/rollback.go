@@ -28,7 +28,8 @@ import (
 //	           Clients are let in: from here on there is no way back.
 //	Completed  the volumes are kept; the other instances are made as when scaling up.
 //	Reverting  it can't be done, or was taken back, and no one reigns: the new instance
-//	           goes with its volumes.
+//	           goes, and when the Lease can't be claimed by it any more, its volumes. Had
+//	           it claimed the Lease before, it is Restoring again.
 //	Failed     the old volumes are used again. The Lease is empty: the instance that
 //	           reigned last claims it.
 //
@@ -310,7 +311,10 @@ func takeStep(o Observation, p *Plan, r *rollback) {
 			next.Message = limit(orElse(troubleOf(made, o.Now).Message, r.instance+" is being made"))
 		}
 	case v1.RestoreReverting:
-		if made.Pod == nil && len(made.allClaims()) == 0 && !o.isUnderWay() {
+		switch {
+		case o.hasComeAbout() && len(o.claimsToRevert(made)) > 0:
+			next.Phase, next.Message = v1.RestoreRestoring, r.instance+" is restored: it began to serve before it was taken back"
+		case made.Pod == nil && len(o.claimsToRevert(made)) == 0 && !o.isUnderWay():
 			next.Phase, next.KeptVolumes, next.EndedAt = v1.RestoreFailed, nil, stamp(o.Now)
 		}
 	}
@@ -406,24 +410,55 @@ func rollBack(o Observation, p *Plan) {
 	}
 }
 
-// revert lets the new instance go, and then the old ones come back.
+// revert lets the new instance go, and then the old ones come back. It may have
+// claimed the Lease in the meantime: its volumes go only when it is gone, and the
+// Lease, which can't be claimed by what was read before, tells of no reign.
 func revert(o Observation, p *Plan, made Instance) {
 	p.wait("PostgresRestore %s is taken back: the instances from before come back", p.Rollback.name)
-	if made.Pod != nil && !made.podIsLeaving() {
-		p.delete(made.Pod, "", "")
-	}
-	for _, claim := range made.allClaims() {
-		if claim.DeletionTimestamp == nil {
-			p.delete(claim, "", "")
+	claims := o.claimsToRevert(made)
+	switch {
+	case o.hasComeAbout() && len(claims) > 0: // the next phase goes on with it
+	case o.hasComeAbout(): // and is gone with all that it had
+		p.update(specs.EmptyLease(o.Lease))
+	case made.Pod != nil:
+		if !made.podIsLeaving() {
+			p.delete(made.Pod, "", "")
+		}
+	case len(claims) > 0:
+		if marked := specs.RevertLease(o.Lease, claims[0].UID); marked != nil {
+			p.update(marked)
+			return
+		}
+		for _, claim := range claims {
+			dropRestored(o, p, claim)
+		}
+	default:
+		for _, claim := range o.setAside() {
+			if _, _, is := specs.SetAsideFor(claim); is {
+				p.update(specs.PutVolumeBack(claim))
+			}
 		}
 	}
-	if made.Pod != nil || len(made.allClaims()) > 0 {
-		return
-	}
-	for _, claim := range o.setAside() {
-		if _, _, is := specs.SetAsideFor(claim); is {
-			p.update(specs.PutVolumeBack(claim))
-		}
+}
+
+// hasComeAbout says whether a reign of restored data is told of: while volumes are set
+// aside the Lease tells of no other.
+func (o Observation) hasComeAbout() bool { return o.isLed() && o.isUnderWay() }
+
+// claimsToRevert are those of the instance that a restore has made.
+func (o Observation) claimsToRevert(made Instance) []*corev1.PersistentVolumeClaim {
+	return slices.DeleteFunc(made.allClaims(), specs.IsSetAside)
+}
+
+// dropRestored deletes a volume that a restore has made. One of an earlier cluster of
+// the name is kept: nobody knows whether it has served.
+func dropRestored(o Observation, p *Plan, claim *corev1.PersistentVolumeClaim) {
+	switch {
+	case claim.DeletionTimestamp != nil:
+	case specs.IsAdopted(claim, o.Cluster):
+		p.update(specs.KeepVolume(specs.SetVolumeAside(claim, p.Rollback.name, p.Rollback.instance)))
+	default:
+		p.delete(claim, "", "")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -252,6 +253,57 @@ func TestARestoreInPlaceThatDoesNotComeAbout(t *testing.T) {
 	}
 }
 
+// It is deleted while the new instance claims the Lease, and nobody but that instance
+// knows of the claim yet. It has come about: what has reigned is not taken back.
+func TestARestoreInPlaceThatIsDeletedAsItServes(t *testing.T) {
+	allButTheLease := slices.DeleteFunc(slices.Clone(allKinds), func(kind string) bool { return kind == "Lease" })
+	for hidden := range 5 {
+		w := settledWorld(3)
+		w.rolling(v1.RestoreRestoring)
+		for !w.isLed() {
+			w.pass()
+			w.kubernetes()
+			w.agents()
+			w.catchUp(allButTheLease...)
+		}
+		restored := w.volume("shop-4").UID
+		w.remove("PostgresRestore", "undo")
+		for range hidden {
+			w.catchUp(allButTheLease...)
+			w.pass()
+			w.kubernetes()
+			w.agents()
+		}
+		w.wantSettled(t)
+		if live := w.volume("shop-4"); live == nil || live.UID != restored || w.cluster.Status.Primary != "shop-4" {
+			t.Errorf("after %d passes that did not know: primary %s, volume %v", hidden, w.cluster.Status.Primary, live)
+		}
+		for _, name := range []string{"shop-1", "shop-2", "shop-3"} {
+			if old := w.volume(name); old == nil || old.Annotations[specs.KeptAnnotation] != "undo" {
+				t.Errorf("after %d passes that did not know: volume %s is not kept", hidden, name)
+			}
+		}
+	}
+}
+
+// E-03: while the operator is away, the new instance begins to serve, and the cluster
+// is deleted and made again. Nobody knows of the reign, but what may have served is
+// not deleted.
+func TestE03ARestoreInPlaceOfAClusterThatIsMadeAgain(t *testing.T) {
+	w := settledWorld(3)
+	w.rolling(v1.RestoreRestoring)
+	for !w.isLed() {
+		w.turns(1)
+	}
+	restored := w.volume("shop-4").UID
+	w.remove("PostgresRestore", "undo")
+	w.remake()
+	w.settle()
+	if live := w.volume("shop-4"); live == nil || live.UID != restored {
+		t.Errorf("the restored volume is gone: %v", live)
+	}
+}
+
 // What it needs is taken away while it is under way: nobody makes an empty database
 // instead, and the old data comes back.
 func TestARestoreInPlaceWhoseStoreIsTakenAway(t *testing.T) {
@@ -270,6 +322,23 @@ func TestARestoreInPlaceWhoseStoreIsTakenAway(t *testing.T) {
 				t.Errorf("%s: volume %s is still set aside", phase, name)
 			}
 		}
+	}
+}
+
+// isLed says whether the Lease tells of a reign, seen by whoever asks the API server.
+func (w *world) isLed() bool { return Observation{Lease: w.lease()}.isLed() }
+
+// remake deletes the cluster, whose volumes are retained, and makes it again.
+func (w *world) remake() {
+	w.cluster = w.cluster.DeepCopy()
+	w.cluster.UID, w.cluster.Status = "cluster-2", v1.PostgresClusterStatus{}
+	for kind, objects := range w.objects {
+		if kind != "PersistentVolumeClaim" && kind != v1.BackupKind {
+			clear(objects)
+		}
+	}
+	for name := range w.volumes() {
+		change(w, name, func(claim *corev1.PersistentVolumeClaim) { claim.OwnerReferences = nil })
 	}
 }
 

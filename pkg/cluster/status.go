@@ -21,6 +21,7 @@ import (
 // and which of that failed. It is pure, and the one source of every condition
 // and of the phase.
 func Status(o Observation, p Plan, failures []Failure) v1.PostgresClusterStatus {
+	o.refused = p.SpecError != ""
 	s := *o.Cluster.Status.DeepCopy()
 	s.ObservedGeneration = o.Cluster.Generation
 	s.Primary = o.lastPrimary()
@@ -163,8 +164,7 @@ func primaryAvailable(o Observation, p Plan, blocked trouble, found bool) metav1
 	case exists && primary.State != nil && primary.State.DataID != "" && !primary.State.HasData && primary.State.Message != "":
 		return no(kind, v1.ReasonDataLost, limit(name+": "+primary.State.Message)) // it has data, and not all that belongs to it
 	case exists && primary.State != nil && primary.State.Inspected && !primary.State.HasData:
-		return no(kind, v1.ReasonDataLost, fmt.Sprintf("the volume of the primary, %s, holds no data any more; nothing is initialised anew under this name. Whether another instance can take over (%s), the condition FailoverReady says",
-			name, strings.Join(othersWithData(o, name), ", ")))
+		return no(kind, v1.ReasonDataLost, describeLoss(o, name))
 	case exists:
 		t := troubleOf(primary, o.Now)
 		if t.Reason == "" && hasNeverServed(o) {
@@ -193,6 +193,18 @@ func othersWithData(o Observation, primary string) []string {
 		return []string{"none has data"}
 	}
 	return names
+}
+
+// describeLoss says that the primary has no data any more, and what to do.
+func describeLoss(o Observation, primary string) string {
+	lost := fmt.Sprintf("the volume of the primary, %s, holds no data any more", primary)
+	isEmpty := func(i Instance) bool { return i.State != nil && i.State.Inspected && !i.State.HasData }
+	if !slices.ContainsFunc(o.Instances, func(i Instance) bool { return !isEmpty(i) }) {
+		return lost + ", and no instance has any; nothing is initialised anew under this name. " +
+			"Give the volume back, or restore a backup, here with a PostgresRestore or as a new cluster"
+	}
+	return fmt.Sprintf("%s; nothing is initialised anew under this name. Whether another instance can take over (%s), the condition FailoverReady says",
+		lost, strings.Join(othersWithData(o, primary), ", "))
 }
 
 func replicating(o Observation, p Plan) metav1.Condition {

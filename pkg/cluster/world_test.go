@@ -368,6 +368,9 @@ func (w *world) apply(a Action) error {
 			w.store(a.Object.DeepCopyObject().(object))
 		}
 	case Delete:
+		if slices.ContainsFunc(a.Missing, func(o object) bool { return w.objects[kindOf(o)][o.GetName()] != nil }) {
+			return nil
+		}
 		if live != nil && live.GetUID() == a.Object.GetUID() && (kind != "PersistentVolumeClaim" || live.GetResourceVersion() == a.Object.GetResourceVersion()) {
 			w.remove(kind, name)
 		}

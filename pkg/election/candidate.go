@@ -40,8 +40,8 @@ func (s *State) isVoid(c Settings, in Input, request VoteRequest) bool {
 	return s.Sealed > request.Term || request.Candidate.DataID != in.Data.ID || request.Version != in.Lease.Version && c.has(ruleVersion)
 }
 
-// founds says whether the Lease has no record yet, and this instance's data is
-// what it begins with.
+// founds says whether nobody has reigned yet, and this instance's data is what the
+// first reign begins with.
 func (s *State) founds(in Input) bool {
 	return in.Founds && in.Lease != nil && in.Lease.Record.IsEmpty()
 }
@@ -75,7 +75,16 @@ func (s *State) takeBack(c Settings, in Input, out *Output) {
 		out.Read = true
 		return
 	}
-	s.write(c, in, out, Write{Version: in.Lease.Version, Holder: s.Me, Record: s.newRecord(in, max(in.Lease.Record.Term, s.Sealed, in.LastTerm)+1)})
+	s.write(c, in, out, Write{Version: in.Lease.Version, Holder: s.Me, Record: s.newRecord(in, max(in.Lease.Record.Term+s.leap(), s.Sealed)+1)})
+}
+
+// leap is by how much a term is raised beyond the next, since there may be reigns of
+// which nothing was heard.
+func (s *State) leap() uint64 {
+	if s.lost && s.unheard {
+		return leap
+	}
+	return 0
 }
 
 // newRecord is that of a new reign, from which nobody may take over yet. Its timeline
@@ -115,7 +124,7 @@ func (s *State) askForVotes(in Input, out *Output) {
 	}
 	request := VoteRequest{
 		Candidate: Member{Instance: s.Me.Instance, DataID: in.Data.ID},
-		Term:      max(in.Lease.Record.Term+1, s.Sealed, in.Sealed), // so high that nobody has sealed more
+		Term:      max(in.Lease.Record.Term+1+s.leap(), s.Sealed, in.Sealed), // so high that nobody has sealed more
 		Version:   in.Lease.Version,
 	}
 	s.candidacy = &candidacy{request: request, since: in.Now, votes: map[Member]Vote{}}

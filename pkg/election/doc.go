@@ -1,7 +1,11 @@
 // Package election holds what decides who is the primary. It is pure: it has
 // no clock and does no I/O of its own.
 //
-// Today it holds the record of a reign, which the holder keeps in the
-// cluster's Lease, and the rule by which the holder's own data may take the
-// Lease back. Nobody else may: a record without members says so.
+// Step decides by what an instance has seen: its own data, the cluster's Lease with
+// the Record of the reign, and what others say. The holder keeps the record and
+// stops in time (holder.go, members.go); others seal and vote (voter.go), stand
+// for election or take their own Lease back (candidate.go); and when the Lease does
+// not tell of the last reign, all are heard first (lost.go).
+//
+// What must hold is checked in simulated worlds, with each rule switched off once.
 package election

@@ -1,6 +1,9 @@
 package election
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // weather is how bad a world is: each seed has its own, so that some worlds are
 // all delays and others all crashes.
@@ -30,6 +33,9 @@ type weather struct {
 	// early is the chance that a Lease looks ended, and strangers that others
 	// stream, too.
 	early, strangers float64
+	// robbery is the chance that the Lease is lost with who has just written it, when
+	// another still believes that it reigns.
+	robbery float64
 }
 
 func (w *world) newWeather() weather {
@@ -39,7 +45,7 @@ func (w *world) newWeather() weather {
 		strikes: pick(2, 6, 15), late: seconds(0.1, 0.4, 2), loss: pick(0, 5, 20),
 		answer: seconds(0.1, 0.6, 1.5), lostWrites: pick(0, 2, 10), reload: seconds(0.1, 1, 5), start: seconds(0.1, 1, 4),
 		attention: pick(80, 100), watch: pick(20, 70, 100), flow: pick(30, 80), commits: pick(20, 60, 100), timeout: pick(5, 30, 100),
-		strangers: pick(0, 5), patience: seconds(1, 2, 15),
+		strangers: pick(0, 5), patience: seconds(1, 2, 15), robbery: pick(0, 0, 30),
 	}
 	if w.settings.Mode != Async {
 		x.late, x.attention, x.flow, x.early = seconds(0.1, 0.4, 2, 10), pick(30, 80, 100), pick(5, 30, 80), pick(0, 0, 1, 5, 20, 100)
@@ -254,10 +260,43 @@ func (w *world) handOver(*node) {
 	}
 }
 
-// loseLease deletes the Lease, and somebody makes an empty one.
+// loseLease deletes the Lease, and somebody makes an empty one: while all goes on, or
+// when nothing is left but volumes, and whoever comes back first is the first to see.
 func (w *world) loseLease(*node) {
+	if !w.forgetLease() || !w.chance(50) {
+		return
+	}
+	for _, n := range w.nodes {
+		w.crash(n)
+	}
+}
+
+// rob takes the Lease and its holder away while another believes that it reigns.
+func (w *world) rob(holder *node) {
+	another := slices.ContainsFunc(w.nodes, func(n *node) bool { return n != holder && n.up && n.state.Reigns() })
+	if w.faults && another && w.chance(w.weather.robbery) && w.forgetLease() {
+		w.crash(holder)
+	}
+}
+
+// forgetLease loses the Lease, unless that would be a loss by nature: the newest reign
+// that volumes remember must be known to the data that had it, which is needed from
+// now on, and to whose name others come. A later claim, of which nobody has heard, is none.
+func (w *world) forgetLease() bool {
+	newest := Record{HolderDataID: w.first}
+	for _, n := range w.nodes {
+		if n.memoryTerm() > newest.Term {
+			newest = n.memory.Record
+		}
+	}
+	if !slices.ContainsFunc(w.nodes, func(n *node) bool {
+		return !n.ghost && n.data == newest.HolderDataID && n.memoryTerm() == newest.Term
+	}) {
+		return false
+	}
 	w.say("the Lease is lost")
-	w.lease = Lease{Version: w.newVersion()}
+	w.lease, w.last = Lease{Version: w.newVersion()}, newest
+	return true
 }
 
 // changeRules is people changing their minds on how many shall acknowledge. Each

@@ -72,11 +72,13 @@ type Input struct {
 	// Rest is true while people want nobody to reign: this instance neither stands
 	// for election nor takes the Lease back. A reign under way goes on.
 	Rest bool
-	// Founds is true when this instance's data may begin the first reign, or take
-	// back the last one that the volumes remember, while the Lease has no record;
-	// LastTerm is then the highest term that it remembers.
-	Founds   bool
-	LastTerm uint64
+	// Founds is true when this instance's data may begin the first reign, while the
+	// Lease has no record: it was made here, and its volume remembers no reign.
+	Founds bool
+	// Memory is the last record that the volume remembers, and Instances are those of
+	// the cluster, this one among them, whose volumes may remember another.
+	Memory    Record
+	Instances []string
 	// Forced is true when a user wants this instance to reign, whatever it lacks.
 	// The Lease must have ended all the same.
 	Forced bool
@@ -90,6 +92,8 @@ type Input struct {
 	Votes    []Vote
 	Pleas    []PromiseRequest
 	Promises []Promise
+	// Testimonies answer Output.Inquire.
+	Testimonies []Testimony
 }
 
 // Lease is the cluster's Lease as this instance has seen it.

@@ -26,6 +26,9 @@ type Output struct {
 	PleadWith []Member
 	// Promises answer pleas.
 	Promises []Promise
+	// Inquire are instances that are asked for their Testimony, with the version of
+	// the Lease.
+	Inquire []string
 	// Blocked says for people why nobody is elected, as far as this instance
 	// knows; empty when there is nothing to say.
 	Blocked string

@@ -135,6 +135,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{ruleRaise, cluster{Required, 1, 3}},
 		{ruleDoubt, cluster{Required, 1, 3}},
 		{ruleQuarantine, cluster{Required, 1, 3}},
+		{ruleHear, cluster{Required, 1, 3}},
+		{ruleLoyal, cluster{Required, 1, 3}},
 	} {
 		t.Run(string(x.without), func(t *testing.T) {
 			t.Parallel()

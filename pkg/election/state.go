@@ -35,6 +35,12 @@ type State struct {
 	yields     int
 	// blocked says why the last candidacy has failed.
 	blocked string
+	// inquest is there while the Lease does not tell of the last reign. As of the last
+	// step: whether that is so (lost), whether there is a volume that was not heard,
+	// and what is waited for.
+	inquest       *inquest
+	lost, unheard bool
+	waits         string
 	// requests are those that are answered when the cut is done.
 	requests []VoteRequest
 }

@@ -1,6 +1,10 @@
 package election
 
-import "github.com/pgop/postgres-operator/pkg/postgres"
+import (
+	"cmp"
+
+	"github.com/pgop/postgres-operator/pkg/postgres"
+)
 
 // The rules, which tests switch off one by one.
 const (
@@ -23,6 +27,8 @@ const (
 	ruleRaise       rule = "a holder raises its term above what was sealed"
 	ruleDoubt       rule = "nothing follows from a write of unknown outcome"
 	ruleQuarantine  rule = "a restarted primary opens when it is safe"
+	ruleHear        rule = "with the Lease lost, every volume is heard first"
+	ruleLoyal       rule = "a reign whose Lease was lost goes on if nobody can have been elected"
 )
 
 func (c Settings) has(r rule) bool { return c.without != r }
@@ -39,7 +45,9 @@ func Step(c Settings, s *State, in Input) Output {
 		in.Fresh = false // memory is good for promises only
 	}
 	s.takeOutcome(c, in)
-	s.noticeLease(in)
+	s.hear(in)
+	s.noticeLease(c, in, &out)
+	in.Lease = s.believe(c, in, &out)
 	s.answerPleas(c, in, &out)
 	s.answerRequests(c, in, &out)
 	if s.reign != nil {
@@ -56,6 +64,9 @@ func Step(c Settings, s *State, in Input) Output {
 // although the Lease is free.
 func (s *State) whyBlocked(c Settings, in Input) string {
 	l := in.Lease
+	if s.waits != "" && !in.Rest {
+		return s.waits
+	}
 	if s.reign != nil || l == nil || l.Record.IsEmpty() || s.hasReignedLast(in) || in.Rest ||
 		!l.Holder.IsZero() && !l.hasEnded(c, in.Now) {
 		s.blocked = ""
@@ -125,7 +136,7 @@ func firstSync(c Settings) Sync {
 // noticeLease ends a reign that another has ended, and finds out the version
 // after a write that did not succeed for sure. For that only a fresh read
 // counts: what a watch shows may be older than our own last write.
-func (s *State) noticeLease(in Input) {
+func (s *State) noticeLease(c Settings, in Input, out *Output) {
 	r := s.reign
 	if r == nil || in.Lease == nil {
 		return
@@ -138,8 +149,8 @@ func (s *State) noticeLease(in Input) {
 	if !r.mustRead || !in.Fresh || s.pending != nil {
 		return
 	}
-	if s.founds(in) {
-		r.version, r.mustRead = in.Lease.Version, false // the Lease was lost, and is written again
+	if term < r.record.Term {
+		s.goOnOverLost(c, in, out)
 		return
 	}
 	if in.Lease.Holder != s.Me || term != r.record.Term && (r.doubtful == nil || term != r.doubtful.Term) {
@@ -169,6 +180,8 @@ func (s *State) target(c Settings, in Input) Target {
 		return Target{Role: Following, Why: "nothing is known of a reign"}
 	case s.hasReignedLast(in) && s.mayTakeBack(c, in):
 		return Target{Role: Staying, Why: "it takes the Lease back"}
+	case s.lost:
+		return Target{Role: Staying, Term: in.Lease.Record.Term, Why: cmp.Or(s.waits, "the Lease does not tell of the last reign, and nobody has taken it yet")}
 	case in.Lease.Holder.IsZero() || in.Lease.Holder.Instance == s.Me.Instance:
 		return Target{Role: Following, Term: in.Lease.Record.Term, Why: "nobody reigns"}
 	case s.Sealed > in.Lease.Record.Term:

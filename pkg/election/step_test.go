@@ -234,23 +234,12 @@ func TestFound(t *testing.T) {
 	if out := b.step(); out.Write != nil || out.Ask != nil {
 		t.Fatalf("an empty Lease is anybody's: %+v", out)
 	}
-	b.in.Founds, b.in.LastTerm, b.s.Sealed = true, 4, 6
+	b.in.Founds, b.s.Sealed = true, 6
 	b.wantRole(Staying)
 	b.s.pending = nil
 	if w := b.write(); w.Record.Term != 7 || w.Record.HolderDataID != "da" || len(w.Record.Members) != 0 {
 		t.Errorf("wrote %+v", w)
 	}
-	b.step()
-	b.see(Holder{}, Record{}) // the Lease is lost, and the reign goes on
-	b.pass(3 * time.Second)
-	if w := b.step().Write; w == nil {
-		t.Fatal("nothing is written")
-	}
-	b.in.Written = &Written{Outcome: Refused}
-	if w := b.write(); w.Holder != b.s.Me || w.Record.Term != 7 {
-		t.Errorf("wrote %+v", w)
-	}
-	b.wantRole(Leading)
 	b = newBench(t, required)
 	b.in.Founds = true
 	if out := b.step(); out.Write != nil {
@@ -297,14 +286,6 @@ func TestForce(t *testing.T) {
 		}
 		b.pass(2 * time.Second)
 		if out := b.step(); out.Ask != nil {
-			t.Errorf("got %+v", out)
-		}
-	})
-	t.Run("a Lease without a record is founded, not forced", func(t *testing.T) {
-		b := forced(t)
-		b.see(Holder{}, Record{})
-		b.pass(time.Minute)
-		if out := b.step(); out.Ask != nil || out.Write != nil {
 			t.Errorf("got %+v", out)
 		}
 	})
@@ -693,14 +674,19 @@ func (m monkey) plea() PromiseRequest { return PromiseRequest{Holder: m.holder()
 
 func (m monkey) promise() Promise { return Promise{m.member(), m.plea()} }
 
+func (m monkey) testimony() Testimony {
+	return Testimony{Instance: m.of("a", "b", "c"), Version: m.of("1", "2"), DataID: m.of("d1", "d2", ""), Record: m.record(), Sealed: m.term()}
+}
+
 func (m monkey) input(now Time) Input {
 	return Input{
 		Now: now, Lease: maybe(m, m.lease), Fresh: m.yes(), Data: Data{ID: m.of("d1", "d2", ""), Timeline: m.r.Uint32N(3), End: m.lsn()},
 		Cut: m.term(), Primary: maybe(m, m.primary), Resign: maybe(m, func() Resign { return Resign{m.of("a", "b", "")} }),
 		Halt: maybe(m, func() Halt { return Halt{m.yes(), many(m, m.member)} }), Rest: m.yes(),
-		Founds: m.yes(), LastTerm: m.term(), Forced: m.yes(), Sealed: m.term(),
+		Founds: m.yes(), Memory: m.record(), Instances: many(m, func() string { return m.of("a", "b", "c") }), Forced: m.yes(), Sealed: m.term(),
 		Written:  maybe(m, func() Written { return Written{Outcome(m.r.IntN(4)), m.of("1", "2")} }),
 		Requests: many(m, m.request), Votes: many(m, m.vote), Pleas: many(m, m.plea), Promises: many(m, m.promise),
+		Testimonies: many(m, m.testimony),
 	}
 }
 

@@ -22,7 +22,8 @@ type world struct {
 	// another pod and volume have taken their name.
 	nodes    []*node
 	lease    Lease
-	last     Record // the last reign, should the Lease be lost
+	last     Record // what was written last, should the Lease be lost
+	first    string // the data that was made, and not copied
 	versions int
 	ids      int
 	messages []message
@@ -165,7 +166,8 @@ func newWorld(seed uint64, settings Settings, instances int) *world {
 			n.data, n.wal = w.newID(), first
 		}
 	}
-	w.last.HolderDataID = w.nodes[0].data
+	w.first = w.nodes[0].data
+	w.last.HolderDataID = w.first
 	return w
 }
 
@@ -286,6 +288,9 @@ func (w *world) agent(n *node) {
 		out = w.step(n, w.input(n))
 	}
 	w.carryOut(n, out)
+	if n.role != out.Target.Role || out.Target.Upstream != n.wanted || w.chance(5) {
+		w.remember(n)
+	}
 	w.become(n, out.Target)
 	if out.Sync != nil && n.role == Leading {
 		w.setSync(n, *out.Sync)
@@ -310,11 +315,16 @@ func (w *world) read(n *node) {
 		seen := w.lease
 		seen.SeenAt = n.clock(w.now)
 		n.seen = &seen
-		if !seen.Record.IsEmpty() {
-			n.memory = &Lease{Holder: seen.Holder, Record: seen.Record}
-		}
 	}
 	n.fresh = true
+}
+
+// remember keeps the last record on the volume, as an agent does before its server
+// changes, and now and then.
+func (w *world) remember(n *node) {
+	if n.seen != nil && !n.seen.Record.IsEmpty() && (n.memory == nil || n.memory.Record.Term <= n.seen.Record.Term) {
+		n.memory = &Lease{Holder: n.seen.Holder, Record: n.seen.Record}
+	}
 }
 
 // deliver hands over what has arrived.
@@ -334,6 +344,9 @@ func (w *world) deliver(n *node) {
 			n.outcome = &Written{Outcome: Unknown}
 			if wr.landed != nil && !wr.mute {
 				n.outcome = wr.landed
+				if wr.landed.Outcome == Done && !wr.twice && n.memoryTerm() <= wr.Record.Term {
+					n.memory = &Lease{Holder: wr.Holder, Record: wr.Record}
+				}
 				if wr.twice {
 					n.outcome = &Written{Outcome: Refused}
 				}
@@ -357,8 +370,14 @@ func (w *world) input(n *node) Input {
 		old.SeenAt -= time.Hour
 		in.Lease = &old
 	}
-	if n.data != "" && n.data == w.last.HolderDataID && w.lease.Record.IsEmpty() {
-		in.Founds, in.LastTerm = true, w.last.Term
+	in.Founds = n.data == w.first && n.memory == nil
+	if n.memory != nil {
+		in.Memory = n.memory.Record
+	}
+	for _, other := range w.nodes {
+		if !other.gone && !other.ghost {
+			in.Instances = append(in.Instances, other.name)
+		}
 	}
 	if n.role == Stopped {
 		in.Resign = n.handover
@@ -378,9 +397,27 @@ func (w *world) input(n *node) Input {
 			in.Pleas = append(in.Pleas, what)
 		case Promise:
 			in.Promises = append(in.Promises, what)
+		case Testimony:
+			in.Testimonies = append(in.Testimonies, what)
+		case inquiry:
+			t := Testimony{Instance: n.name, Version: what.version, DataID: n.data, Sealed: n.sealed}
+			if n.memory != nil {
+				t.Record = n.memory.Record
+			}
+			w.send(n, what.from, t)
 		}
 	}
 	return in
+}
+
+// inquiry asks for a Testimony.
+type inquiry struct{ from, version string }
+
+func (n *node) memoryTerm() uint64 {
+	if n.memory == nil {
+		return 0
+	}
+	return n.memory.Record.Term
 }
 
 func (n *node) isForced() bool {
@@ -442,6 +479,9 @@ func (w *world) carryOut(n *node, out Output) {
 	for _, promise := range out.Promises {
 		w.send(n, promise.Request.Holder.Instance, promise)
 	}
+	for _, to := range out.Inquire {
+		w.send(n, to, inquiry{from: n.name, version: n.seen.Version})
+	}
 	if out.Write != nil {
 		w.beginWrite(n, *out.Write)
 	}
@@ -468,6 +508,9 @@ func (w *world) landWrites() {
 	w.writes = slices.DeleteFunc(w.writes, func(wr *write) bool {
 		if wr.landed == nil && !wr.lost && wr.lands <= w.now {
 			wr.landed = w.land(wr)
+			if wr.landed.Outcome == Done {
+				w.rob(wr.from)
+			}
 		}
 		return wr.state != wr.from.state && (wr.lost || wr.landed != nil) || // nobody waits for the answer
 			wr.answers < 0 && wr.landed != nil
@@ -486,6 +529,9 @@ func (w *world) land(wr *write) *Written {
 	case wr.Holder.IsZero():
 		w.handovers++
 		w.say("%s releases the Lease for %q", wr.from.name, wr.Record.Nominee)
+	case before.Record.IsEmpty() && w.settings.Mode != Async && wr.from.role == Leading:
+		w.say("%s writes the lost Lease again, term %d", wr.from.name, wr.Record.Term)
+		w.checkAcked(wr.from, wr.Record.Term)
 	case before.Holder != wr.Holder || before.Record.HolderDataID != wr.Record.HolderDataID:
 		w.say("%s takes the Lease, term %d", wr.from.name, wr.Record.Term)
 		if wr.forced {
@@ -832,8 +878,11 @@ func (w *world) wellness(commitsBefore int) string {
 			leader = n
 		}
 	}
-	if leader == nil {
+	switch {
+	case leader == nil:
 		return "nobody leads"
+	case w.lease.Holder != leader.state.Me:
+		return "who leads does not hold the Lease"
 	}
 	for _, n := range w.nodes {
 		if n.source == leader && leader.sender(n) != nil && !n.gone {
@@ -856,8 +905,8 @@ func (w *world) describe() string {
 	}
 	fmt.Fprintf(&b, "weather %+v\nLease: holder %v, record %v\n", w.weather, w.lease.Holder, w.lease.Record)
 	for _, n := range w.nodes {
-		fmt.Fprintf(&b, "%s: up %v gone %v ghost %v frozen %v stuck %v apart %v, data %q, WAL %d, sealed %d, %s term %d open %v upstream %q, sync %v, reigns %v\n",
-			n.name, n.up, n.gone, n.ghost, n.frozen, n.stuck, n.apart, n.data, len(n.wal), n.sealed, n.role, n.term, n.open, n.upstream, n.syncs, n.state.Reigns())
+		fmt.Fprintf(&b, "%s: up %v gone %v ghost %v frozen %v stuck %v apart %v, data %q, WAL %d, sealed %d, %s term %d open %v upstream %q, sync %v, reigns %v, remembers term %d, waits %q\n",
+			n.name, n.up, n.gone, n.ghost, n.frozen, n.stuck, n.apart, n.data, len(n.wal), n.sealed, n.role, n.term, n.open, n.upstream, n.syncs, n.state.Reigns(), n.memoryTerm(), n.state.waits)
 	}
 	fmt.Fprintf(&b, "%d acknowledged\n", len(w.acked))
 	return b.String()

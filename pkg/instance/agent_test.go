@@ -195,7 +195,7 @@ func TestE08ConfigurationIsAppliedOrHeldBack(t *testing.T) {
 	})
 	w.apply(func() { w.conf["work_mem"] = "8MB"; w.hba = []string{"host all all 300.0.0.0/8 trust"} })
 	p.waitFor("refusal of the address", func(s instanceapi.State) bool {
-		return strings.Contains(s.ConfigError, "300.0.0.0") && strings.Contains(s.ConfigError, "line ") && s.ConfigHash == good
+		return strings.Contains(s.ConfigError, "hba line 1 (") && strings.Contains(s.ConfigError, "300.0.0.0") && s.ConfigHash == good
 	})
 	if got := p.query("SHOW work_mem"); got != "7MB" {
 		t.Errorf("work_mem is %s", got)
@@ -204,7 +204,7 @@ func TestE08ConfigurationIsAppliedOrHeldBack(t *testing.T) {
 	p.stop()
 	p = w.start("shop-1", "127.0.0.11")
 	state := p.waitFor("ready with the good one", isReady)
-	if !strings.Contains(state.ConfigError, "300.0.0.0") || state.ConfigHash == "" {
+	if !strings.Contains(state.ConfigError, "300.0.0.0") || !strings.Contains(state.ConfigError, "hba line 1 (") || state.ConfigHash == "" {
 		t.Errorf("state: %+v", state)
 	}
 	w.apply(func() { w.hba = []string{"host all all 127.0.0.0/8 trust"} })

@@ -253,7 +253,8 @@ func (a *archiver) retry(ctx context.Context) {
 }
 
 // claim sees that the archive is this cluster's, or makes it so. What is wrong with
-// the store shows before the first file is to go there.
+// the store shows before the first file is to go there. While a file waits, only the
+// archiving of that shows that all is well: a claim that came about once is remembered.
 func (a *archiver) claim(ctx context.Context, in instanceapi.Store) error {
 	const longest = 30 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, longest)
@@ -268,7 +269,7 @@ func (a *archiver) claim(ctx context.Context, in instanceapi.Store) error {
 		a.failLocked(err, a.now().UTC())
 		return err
 	}
-	if a.state.Failing != "" {
+	if waiting, err := a.waiting(); a.state.Failing != "" && err == nil && len(waiting) == 0 {
 		a.state.Failing, a.state.FailingSince = "", time.Time{}
 		a.log.Info("the store for WAL is there again")
 	}

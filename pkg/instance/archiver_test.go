@@ -95,6 +95,10 @@ func TestD14MissingStoreIsTold(t *testing.T) {
 	failing := p.waitFor("misses the store", archivesFailing("connection refused"))
 	must(t, p.sql.Exec(t.Context(), "CREATE TABLE public.t AS SELECT 1"))
 	p.waitFor("counts what waits", func(s instanceapi.State) bool { return s.Archive.Waiting > 0 })
+	must(t, p.archiver.claim(t.Context(), store)) // it remembers whose the archive is
+	if !archivesFailing("connection refused")(p.State(t.Context())) {
+		t.Errorf("archiving counts as well while a file waits and the store is away: %s", p.archiveState())
+	}
 	server.Run()
 	p.waitFor("archives", archivesWell)
 	p.awaitArchived(p.repository(store), name)

@@ -153,7 +153,7 @@ func (a *Agent) configure(ctx context.Context) error {
 	if err := a.installSettings(known.Settings, up); err != nil {
 		return err
 	}
-	if refused := a.hbaRefusal(ctx); refused != "" {
+	if refused := a.hbaRefusal(ctx, known.Settings.HBA); refused != "" {
 		a.raise(before)
 		a.inUse(a.inForce, known.Version, refused)
 		return a.installSettings(a.inForce, up)
@@ -183,10 +183,10 @@ func (a *Agent) renderInstance(up upstream) string {
 	return renderInstance(a.options, a.serverFiles(), up, postgres.StandbyName(a.options.Instance, a.identity.ID), a.replication.names(), a.raisedNow(), a.recoveryNow())
 }
 
-// hbaRefusal is what the server says against the pg_hba.conf on disk. It reads
-// it without using it. A server that doesn't answer yet says nothing; it will
+// hbaRefusal is what the server says against the pg_hba.conf on disk, of which hba is
+// the text. It reads it without using it. A server that doesn't answer yet says nothing; it will
 // refuse to start with a bad one, and is then started with the last good one.
-func (a *Agent) hbaRefusal(ctx context.Context) string {
+func (a *Agent) hbaRefusal(ctx context.Context, hba string) string {
 	if !a.server.isReady() {
 		return ""
 	}
@@ -199,7 +199,7 @@ func (a *Agent) hbaRefusal(ctx context.Context) string {
 	if err != nil {
 		return "" // no bad line, or no answer
 	}
-	return fmt.Sprintf("pg_hba.conf, line %d: %s", line, problem)
+	return postgres.NameHBALine(hba, line) + ": " + problem
 }
 
 // keepIfProven remembers the configuration in force as good, unless a part

@@ -123,16 +123,17 @@ func (a *Agent) leaveTimeline(ctx context.Context, from instanceapi.Clone) error
 	if err := errors.Join(backup.MarkForRecovery(a.volume.data()), a.volume.sync()); err != nil {
 		return fmt.Errorf("ready the copy of cluster %s: %w", from.Cluster, err)
 	}
-	target, err := backup.ParseTarget(backup.TargetSpec{Immediate: true})
-	if err != nil {
-		return err
-	}
-	parameters := target.Parameters()
-	// The server wants a command, and there is no archive to ask.
-	parameters["restore_command"] = "exit 1"
-	parameters["archive_mode"] = "on"
 	return a.recoverData(ctx, recovering{
-		parameters: parameters,
+		// There is no target, so that recovery ends where the WAL beside the data does. It
+		// has to be no less than what makes the data consistent, which the server checks.
+		// recovery_target "immediate" would ask for more: a server stops for it after a
+		// transaction or before the next record, and a cluster at rest has neither.
+		parameters: map[string]string{
+			"recovery_target_timeline": "latest",
+			// The server wants a command, and there is no archive to ask.
+			"restore_command": "exit 1",
+			"archive_mode":    "on",
+		},
 		// The other cluster's subscriptions are its own: two who apply the same changes
 		// take them from each other.
 		settings: []string{"max_logical_replication_workers=0"},

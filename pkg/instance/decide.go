@@ -110,10 +110,10 @@ func decideWithData(s situation) decision {
 	}
 	switch {
 	case record.IsEmpty():
-		if ok, why := s.founds(); !ok {
-			return wait("waiting for a primary: %s", why)
+		if s.founds() {
+			return wait("claiming the Lease")
 		}
-		return wait("claiming the Lease")
+		return wait("waiting for a primary: %s", s.Target.Why)
 	case record.SystemID != "" && record.SystemID != s.SystemID:
 		return refuse("the Lease speaks of another database (system %s) than the volume holds (%s)", record.SystemID, s.SystemID)
 	case s.isToClone() && record.HolderDataID != s.Identity.ID:
@@ -190,10 +190,13 @@ func (s situation) decideLost(record election.Record, what string) decision {
 	return wait("%s; waiting for %s to take over", what, strings.Join(names, " or "))
 }
 
-// founds says whether this instance's data begins the first reign, or takes
-// back one that the Lease has forgotten.
-func (s situation) founds() (bool, string) {
-	return election.MayClaim(s.claimant(), election.Record{}, "")
+// founds says whether this instance's data begins the first reign, while the Lease
+// tells of none: it was made here, the cluster counts on this instance, and no reign
+// is remembered.
+func (s situation) founds() bool {
+	members := s.Config.Config.Members
+	isOutsider := s.Config.Known && len(members) > 0 && !slices.Contains(members, s.Me)
+	return s.Identity.ID != "" && (s.Identity.Origin == byInitdb || s.Identity.Origin == byRestore) && s.Memory.Record.IsEmpty() && !isOutsider
 }
 
 func decideWithoutData(s situation) decision {
@@ -251,15 +254,6 @@ func (s situation) wantedSystem() string {
 		return s.Config.Config.SystemID
 	}
 	return s.Lease.Record.SystemID
-}
-
-func (s situation) claimant() election.Claimant {
-	return election.Claimant{
-		Instance: s.Me, DataID: s.Identity.ID, SystemID: s.SystemID,
-		Initialised: (s.Identity.Origin == byInitdb || s.Identity.Origin == byRestore) && s.Memory.Record.IsEmpty(),
-		LastReign:   s.Memory.Record, LastHolder: election.ParseHolder(s.Memory.Holder).Instance,
-		Outsider: s.Config.Known && len(s.Config.Config.Members) > 0 && !slices.Contains(s.Config.Config.Members, s.Me),
-	}
 }
 
 // bootstrapChanged says whether a bootstrap that runs, or has failed, should

@@ -117,7 +117,7 @@ func TestDecide(t *testing.T) {
 		{why: "claim after initdb", s: complete("shop-1", "one", byInitdb),
 			lean: func(s *situation) { s.Config, s.Lease = known("shop-1", ""), fresh }, want: moveWait, says: "claiming"},
 		{why: "a clone never claims a Lease without record", s: complete("shop-2", "two", byClone),
-			lean: func(s *situation) { s.Config, s.Lease = known("shop-1", ""), fresh }, want: moveWait, says: "remembers no reign"},
+			lean: func(s *situation) { s.Config, s.Lease = known("shop-1", ""), fresh }, want: moveWait, says: "waiting for a primary"},
 		{why: "the holder's data in a new pod", s: complete("shop-1", "one", byInitdb),
 			lean: func(s *situation) { s.Config, s.Lease = known("", "7"), held("shop-1/old", record) }, want: moveWait, says: "takes the Lease back"},
 		{why: "the holder's name with other data", s: complete("shop-1", "new", byClone),
@@ -144,16 +144,24 @@ func TestDecide(t *testing.T) {
 		{why: "a Lease that was lost goes back to the last to reign", s: complete("shop-1", "one", byInitdb),
 			lean: func(s *situation) {
 				s.Config, s.Lease, s.Memory = known("", "7"), fresh, reignMemory{Holder: "shop-1/a", Record: record}
-			}, want: moveWait, says: "claiming"},
+				s.Target = election.Target{Role: election.Staying, Why: "it takes the Lease back"}
+			}, want: moveWait, says: "takes the Lease back"},
 		{why: "but not to one that the cluster went on without, such as after a restore in place", s: complete("shop-1", "one", byInitdb),
 			lean: func(s *situation) {
 				s.Config, s.Lease, s.Memory = known("shop-4", "7"), fresh, reignMemory{Holder: "shop-1/a", Record: record}
 				s.Config.Config.Members = []string{"shop-4"}
-			}, want: moveWait, says: "does not count on this instance"},
+				s.Target = election.Target{Role: election.Staying, Why: "the cluster does not count on it"}
+			}, want: moveWait, says: "does not count on it"},
+		{why: "nor is it founded again by data that one went on without", s: complete("shop-1", "one", byInitdb),
+			lean: func(s *situation) {
+				s.Config, s.Lease = known("shop-4", "7"), fresh
+				s.Config.Config.Members = []string{"shop-4"}
+			}, want: moveWait, says: "waiting for a primary"},
 		{why: "and to nobody else", s: complete("shop-2", "two", byClone),
 			lean: func(s *situation) {
 				s.Config, s.Lease, s.Memory = known("", "7"), fresh, reignMemory{Holder: "shop-1/a", Record: record}
-			}, want: moveWait, says: "last reign was of shop-1"},
+				s.Target = election.Target{Role: election.Staying, Why: "shop-1 has to say first"}
+			}, want: moveWait, says: "shop-1 has to say first"},
 		{why: "the API is away: a replica follows whom it knows", s: complete("shop-2", "two", byClone),
 			lean: func(s *situation) { s.APIAway, s.Memory = true, reignMemory{Holder: "shop-1/a", Record: record} },
 			want: moveFollow, up: followOne},

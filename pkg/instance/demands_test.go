@@ -179,6 +179,26 @@ func TestC13ConfigurationRefusedAtARestart(t *testing.T) {
 	}
 }
 
+// C-13: an instance that is made while the configuration is one that servers refuse
+// begins with that of its source.
+func TestC13CopyWhileTheConfigurationIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply(func() { w.config.Members = []string{"shop-1", "shop-2"} })
+	primary := w.start("shop-1", "127.0.0.11")
+	primary.waitFor("ready", isReady)
+	good := primary.State(context.Background()).ConfigHash
+	w.apply(func() { w.conf["shared_preload_libraries"] = "nope" })
+	primary.waitFor("what waits for a restart", func(s instanceapi.State) bool { return len(s.PendingRestart) > 0 })
+	replica := w.start("shop-2", "127.0.0.12")
+	replica.waitFor("streams, and says what is refused", func(s instanceapi.State) bool {
+		return isStreaming(s) && s.ConfigHash == good && strings.Contains(s.ConfigError, "nope")
+	})
+	w.apply(func() { delete(w.conf, "shared_preload_libraries"); w.conf["work_mem"] = "6MB" })
+	replica.waitFor("the corrected configuration", func(s instanceapi.State) bool { return s.ConfigError == "" && len(s.PendingRestart) == 0 })
+	replica.wantSetting("work_mem", "6MB")
+}
+
 // C-13: the same for what a server finds out only when it recovers.
 func TestC13ConfigurationRefusedInRecovery(t *testing.T) {
 	t.Parallel()

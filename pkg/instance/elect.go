@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/election"
@@ -13,19 +14,18 @@ type shownData struct {
 	data   election.Data
 	cut    uint64
 	founds bool
-	last   uint64
 	memory reignMemory
 }
 
 // show shows the core the data as it is now.
 func (a *Agent) show() {
-	a.shown = shownData{cut: a.cut, last: a.memory.Record.Term, memory: a.memory}
+	a.shown = shownData{cut: a.cut, memory: a.memory}
 	want := a.situation(election.Target{}).wantedSystem()
 	if a.data != dataComplete || want != "" && want != a.systemID {
 		return
 	}
 	a.shown.data = election.Data{ID: a.identity.ID, SystemID: a.systemID, Timeline: a.position.Timeline, End: a.position.End}
-	a.shown.founds, _ = a.situation(election.Target{}).founds()
+	a.shown.founds = a.situation(election.Target{}).founds()
 }
 
 // elect lets the election core take a step, and ends the server at once if this
@@ -38,10 +38,10 @@ func (a *Agent) elect() election.Target {
 	now, config, lease := a.runningAs(), a.view.knownConfig().Config, a.view.knownLease()
 	in := election.Input{
 		Lease: a.elector.lease(a.shown.memory), Data: a.shown.data, Cut: a.shown.cut,
-		Founds: a.shown.founds && lease.Known, LastTerm: a.shown.last,
+		Founds: a.shown.founds && lease.Known, Memory: a.shown.memory.Record, Instances: instancesToHear(config),
 	}
 	if forced := config.ForcePromote; forced != nil {
-		in.Forced = forced.Instance == a.options.Instance && forced.Term == lease.Record.Term && !lease.Record.IsEmpty()
+		in.Forced = forced.Instance == a.options.Instance && forced.Term == lease.Record.Term
 	}
 	if now.Role == instanceapi.RolePrimary && now.Reigning {
 		if seen := a.replication.primary(); seen != nil {
@@ -80,6 +80,12 @@ func (a *Agent) elect() election.Target {
 		}
 	}
 	return out.Target
+}
+
+// instancesToHear are those whose volumes may remember a reign, should the Lease tell
+// of none.
+func instancesToHear(c instanceapi.Config) []string {
+	return slices.DeleteFunc(slices.Clone(c.Members), func(name string) bool { return slices.Contains(c.Blank, name) })
 }
 
 // givesInToForce says whether people promote another instance while the server of

@@ -101,6 +101,9 @@ func (e *elector) step(c election.Settings, in election.Input) election.Output {
 			go e.askPromise(member, *out.Plead)
 		}
 	}
+	for _, name := range out.Inquire {
+		go e.inquire(name, in.Lease.Version)
+	}
 	if out.Blocked != e.last.Blocked && out.Blocked != "" {
 		e.log.WithField("why", out.Blocked).Warn("nobody reigns, and this instance can't take over")
 	}
@@ -136,6 +139,18 @@ func (e *elector) askPromise(member election.Member, plea election.PromiseReques
 		return
 	}
 	e.inbox.put(func() { e.inbox.promises = append(e.inbox.promises, promise) })
+}
+
+// inquire asks an instance what its volume remembers, for a Lease of that version.
+func (e *elector) inquire(instance, version string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	peer, err := e.peers.peer(ctx, instance)
+	if err != nil || !peer.Inspected {
+		return // it is asked again, and who waits for it says so
+	}
+	testimony := election.Testimony{Instance: instance, Version: version, DataID: peer.DataID, Record: peer.LastReign, Sealed: peer.Sealed}
+	e.inbox.put(func() { e.inbox.testimonies = append(e.inbox.testimonies, testimony) })
 }
 
 // read reads the Lease, unless a read is under way that began after everything

@@ -222,13 +222,16 @@ func endBeforePromotion(t *testing.T, stage func(elected *testPod)) {
 // that it has gone another way.
 func TestC05ForcedPromotionTakesAnUnusedTimeline(t *testing.T) {
 	t.Parallel()
-	w, pods := three(t, instanceapi.HA{})
+	// Each promotion has a checkpoint, after which the server keeps no WAL that came
+	// before; a rewind goes back to the checkpoint before both ways part.
+	w, pods := threeWith(t, instanceapi.HA{}, func(w *world) { w.conf["wal_keep_size"] = "64MB" })
 	pods["shop-3"].stop()
 	w.awaitMembers(1)
 	pods["shop-1"].vanish()
 	former := w.awaitPrimary(pods, "shop-1")
 	must(t, former.sql.Exec(t.Context(), "CREATE TABLE public.lost AS SELECT 42 AS i"))
 	w.eventually("the record of timeline 2", func() bool { return first(w.record()).Timeline == 2 }, func() string { return first(w.record()).String() })
+	must(t, former.sql.Exec(t.Context(), "CHECKPOINT"))
 	former.vanish()
 	pods["shop-3"] = pods["shop-3"].restart(w)
 	w.apply(func() {

@@ -18,7 +18,9 @@ type inbox struct {
 	pleas    []*question[election.PromiseRequest, election.Promise]
 	votes    []election.Vote
 	promises []election.Promise
-	written  *election.Written
+	// testimonies are what others remember, as this instance has asked.
+	testimonies []election.Testimony
+	written     *election.Written
 	// writtenAt is when the last outcome of a write was known: an earlier read is
 	// not fresh any more.
 	writtenAt time.Time
@@ -93,7 +95,8 @@ func (b *inbox) moveInto(in *election.Input, now time.Time) {
 		}
 	}
 	in.Votes, in.Promises, in.Written, in.Sealed = b.votes, b.promises, b.written, b.sealed
-	b.votes, b.promises, b.written, b.fresh = nil, nil, nil, time.Time{}
+	in.Testimonies = b.testimonies
+	b.votes, b.promises, b.testimonies, b.written, b.fresh = nil, nil, nil, nil, time.Time{}
 	b.requests = slices.DeleteFunc(b.requests, func(q *question[election.VoteRequest, election.Vote]) bool { return now.Sub(q.came) > patience })
 	b.pleas = slices.DeleteFunc(b.pleas, func(q *question[election.PromiseRequest, election.Promise]) bool { return now.Sub(q.came) > patience })
 }

@@ -49,12 +49,21 @@ func (a *Agent) prepare(ctx context.Context) error {
 	if err := a.volume.settleWAL(); err != nil {
 		return err
 	}
+	if err := a.recall(); err != nil { // before others are told that the volume is known
+		return err
+	}
 	if err := a.inspect(ctx); err != nil {
 		return err
 	}
 	if err := a.useWALVolume(ctx); err != nil {
 		return err
 	}
+	a.prepared = true
+	return nil
+}
+
+// recall reads what the volume remembers of reigns and elections.
+func (a *Agent) recall() error {
 	memory, err := a.volume.readReign()
 	if err != nil {
 		return err
@@ -65,7 +74,6 @@ func (a *Agent) prepare(ctx context.Context) error {
 		return err
 	}
 	a.status.update(func(s *instanceapi.State) { s.Sealed = a.sealed })
-	a.prepared = true
 	return nil
 }
 
@@ -176,8 +184,24 @@ func (a *Agent) copyFrom(ctx context.Context, up upstream) error {
 	if err := a.volume.sync(); err != nil {
 		return err
 	}
+	a.learnConfiguration(ctx, up.Instance)
 	_, err = a.volume.finish(byClone)
 	return err
+}
+
+// learnConfiguration keeps what the source has started with as good, should the server
+// refuse the ConfigMap's: a copy has no configuration of its own that it could fall
+// back on. Without, it waits for one that is not refused.
+func (a *Agent) learnConfiguration(ctx context.Context, source string) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	good, err := a.peers.configuration(ctx, source)
+	if err == nil {
+		err = a.config.keep(settings{Conf: good.Conf, HBA: good.HBA}, goodDir)
+	}
+	if err != nil {
+		a.log.WithError(err).Warn("can't learn with which configuration the source has started")
+	}
 }
 
 // openUp lets clients into a server that runs.

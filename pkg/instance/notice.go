@@ -6,6 +6,7 @@ import (
 
 	"github.com/pgop/postgres-operator/pkg/election"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
 )
 
 // newsState is what was last noticed.
@@ -57,7 +58,7 @@ func (a *Agent) blameConfiguration(err error) {
 		clear(a.rejected)
 		return
 	}
-	a.rejected[a.inForce] = err.Error()
+	a.rejected[a.inForce] = postgres.NameHBALines(a.inForce.HBA, err.Error())
 }
 
 // noticeFenced takes note of a server that was killed before it wrote; one that
@@ -123,6 +124,6 @@ func (a *Agent) remember() error {
 func (a *Agent) knowReign(m reignMemory) {
 	a.memory = m
 	a.status.update(func(s *instanceapi.State) {
-		s.Term, s.LastHolder = m.Record.Term, election.ParseHolder(m.Holder).Instance
+		s.Term, s.LastHolder, s.LastReign = m.Record.Term, election.ParseHolder(m.Holder).Instance, m.Record
 	})
 }

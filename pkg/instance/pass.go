@@ -192,7 +192,7 @@ func (a *Agent) reconsider() {
 			a.job.cancel(errReconsidered)
 		}
 	case "seal":
-		if !a.mustSeal() {
+		if !a.sealCounts() {
 			a.job.cancel(errReconsidered)
 		}
 	}

@@ -25,6 +25,17 @@ func (a *Agent) peerHandlers(mux *http.ServeMux) {
 		return a.inbox.askPromise(q)
 	})))
 	mux.HandleFunc("POST "+instanceapi.SwitchWALPath, peersOnly(a.answerSwitchWAL))
+	mux.HandleFunc("GET "+instanceapi.ConfigurationPath, peersOnly(a.answerConfiguration))
+}
+
+// answerConfiguration tells with which configuration the server has started.
+func (a *Agent) answerConfiguration(w http.ResponseWriter, _ *http.Request) {
+	good, err := a.config.kept(goodDir)
+	if err != nil || good.isZero() {
+		http.Error(w, "no configuration is known to be good", http.StatusNotFound)
+		return
+	}
+	answerJSON(w, instanceapi.Configuration{Conf: good.Conf, HBA: good.HBA})
 }
 
 // peersOnly lets in who has an instance's certificate.
@@ -76,7 +87,7 @@ func answerJSON(w http.ResponseWriter, answer any) {
 func (a *Agent) peer(ctx context.Context) instanceapi.Peer {
 	state := a.State(ctx)
 	peer := instanceapi.Peer{Instance: state.Instance, Role: state.Role, Term: a.view.knownLease().Record.Term,
-		Sealed: state.Sealed, DataID: state.DataID}
+		Sealed: state.Sealed, DataID: state.DataID, Inspected: state.Inspected, LastReign: state.LastReign}
 	if free, err := a.volume.leastFree(); err == nil { // else it is not known
 		peer.VolumeFree = free
 	}
@@ -144,7 +155,9 @@ func (a *Agent) askAbsent(streaming []election.Standby) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			if peer, err := a.peers.peer(ctx, name); err == nil { // one that is away has no say
+			// One that is away has no say; nor may one be outvoted by a higher term that
+			// remembers a newer reign, of which the Lease does not tell.
+			if peer, err := a.peers.peer(ctx, name); err == nil && peer.LastReign.Term <= record.Term {
 				a.inbox.noteSealed(peer.Sealed)
 			}
 		}()

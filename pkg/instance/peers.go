@@ -51,6 +51,12 @@ func (p *peers) switchWAL(ctx context.Context, instance string, request instance
 	})
 }
 
+func (p *peers) configuration(ctx context.Context, instance string) (instanceapi.Configuration, error) {
+	return askPeer(ctx, p, instance, func(ctx context.Context, c *instanceapi.Client, address string) (instanceapi.Configuration, error) {
+		return c.Configuration(ctx, address)
+	})
+}
+
 // impatience is how long an address has before the next one is tried as well:
 // one that is gone says nothing for long.
 const impatience = 300 * time.Millisecond
@@ -91,16 +97,12 @@ func askPeer[A any](ctx context.Context, p *peers, instance string, ask func(con
 	return none, fmt.Errorf("ask instance %s: %w", instance, errors.Join(errs...))
 }
 
-// addresses are where an instance may be: where the record says, and where DNS
-// says. Its certificate tells whether it is.
+// addresses are where an instance may be: where the last Lease that named it said, and
+// where DNS says. Its certificate tells whether it is.
 func (p *peers) addresses(instance string) []string {
-	record := p.view.knownLease().Record
 	port := fmt.Sprint(p.options.peerPort())
 	var addresses []string
-	if holder := p.view.knownLease().Holder; holder.Instance == instance && record.HolderAddress != "" {
-		addresses = append(addresses, net.JoinHostPort(record.HolderAddress, port))
-	}
-	if known := record.Addresses[instance]; known != "" {
+	if known := p.view.lastAddress(instance); known != "" {
 		addresses = append(addresses, net.JoinHostPort(known, port))
 	}
 	return append(addresses, net.JoinHostPort(fmt.Sprintf("%s.%s-pods.%s", instance, p.options.Cluster, p.options.Namespace), port))

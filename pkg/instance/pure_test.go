@@ -9,7 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/lib/pq"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
+	"github.com/pgop/postgres-operator/pkg/election"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 )
 
@@ -173,5 +177,23 @@ func TestWhatWaitsForARestart(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// C-22: where instances are is known although the Lease that told it is gone, also
+// without DNS.
+func TestC22AddressesOutliveTheLease(t *testing.T) {
+	v := &view{wake: func() {}}
+	p := peers{options: Options{Cluster: "shop", Namespace: "db"}, view: v}
+	record := election.Record{Term: 3, SystemID: "7", HolderDataID: "d1", HolderAddress: "10.0.0.1", Addresses: map[string]string{"shop-2": "10.0.0.2"}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1", Annotations: map[string]string{election.RecordAnnotation: record.String()}},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("shop-1/u")}}
+	v.SawLease(lease)
+	v.SawLease(nil)
+	v.SawLease(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "2"}})
+	for instance, want := range map[string]string{"shop-1": "10.0.0.1:", "shop-2": "10.0.0.2:", "shop-3": "shop-3.shop-pods.db:"} {
+		if got := p.addresses(instance); !strings.HasPrefix(got[0], want) {
+			t.Errorf("%s may be at %v, want %s first", instance, got, want)
+		}
 	}
 }

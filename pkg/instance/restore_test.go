@@ -169,6 +169,37 @@ func TestD07D09RestoreToEachKindOfTarget(t *testing.T) {
 	}
 }
 
+// D-07, D-16: the backup of a replica at rest ends where the archive does. Restored to
+// its end it needs nothing after that.
+func TestD07D16ReplicaAtRestIsRestoredToTheEndOfItsBackup(t *testing.T) {
+	t.Parallel()
+	first := newWorld(t)
+	store := first.onVolume("shop")
+	first.apply(func() {
+		first.config.Members = []string{"shop-1", "shop-2"}
+		first.config.Backups = &instanceapi.Backups{Store: store}
+	})
+	primary := first.start("shop-1", "127.0.75.1")
+	primary.waitFor("ready", isReady)
+	replica := first.start("shop-2", "127.0.75.2")
+	replica.waitFor("streams", isStreaming)
+	must(t, primary.sql.Exec(t.Context(), "CREATE TABLE public.ledger AS SELECT 1 AS n"))
+	must(t, primary.sql.Exec(t.Context(), "SELECT pg_switch_wal()"))
+	const replayed = "SELECT pg_last_wal_replay_lsn()::text"
+	end := primary.query("SELECT pg_current_wal_lsn()::text")
+	first.eventually("everything on the replica", func() bool { return replica.query(replayed) == end }, func() string { return replica.query(replayed) })
+	info := replica.takeWell(backup.Full, "")
+	primary.stop()
+	replica.stop()
+
+	w := first.restores(instanceapi.Restore{Store: store, ID: info.ID, Target: instanceapi.RestoreTarget{Immediate: true}})
+	restored := w.start("shop-1", "127.0.76.1")
+	restored.waitFor("ready", isReady)
+	if got := restored.ledger(); got != "1" {
+		t.Errorf("it has %q", got)
+	}
+}
+
 // D-09: a target before the end of every backup is refused, and the message says
 // from when on there is one.
 func TestD09TargetBeforeTheBackupIsRefused(t *testing.T) {
@@ -188,11 +219,17 @@ func TestD08TargetAfterTheEndOfTheArchive(t *testing.T) {
 	t.Parallel()
 	first, p, store := source(t)
 	p.takeWell(backup.Full, "")
+	before := time.Now()
 	at := p.write(1)
 	p.archiveAll(store)
 	w := first.restores(instanceapi.Restore{Store: store, Target: instanceapi.RestoreTarget{Time: at.Add(time.Hour).Format(time.RFC3339)}})
 	restored := w.start("shop-1", "127.0.0.1")
-	state := restored.waitFor("fails", failsForGood("the archive ends before target", at.UTC().Format("2006-01-02T15:04:05")))
+	state := restored.waitFor("fails", failsForGood("the archive ends before target"))
+	_, said, _ := strings.Cut(state.RestoreFailed, "the last transaction that can be reached is of ")
+	said, _, _ = strings.Cut(said, ";")
+	if last, err := time.Parse(time.RFC3339Nano, said); err != nil || last.Before(before) || last.After(at) {
+		t.Errorf("the last transaction was between %v and %v, and it says: %s", before, at, state.RestoreFailed)
+	}
 	const calm = 3 * time.Second // longer than the first tries are apart
 	time.Sleep(calm)
 	if again := restored.State(t.Context()); again.Since != state.Since || again.HasData {

@@ -28,12 +28,13 @@ type sealState struct {
 	position             position
 }
 
-// mustSeal says whether an election waits for this instance to be cut off. Once a
-// reign has that term no vote for it counts; what keeps the instance from being cut
-// off, such as a server that does not start, may need that reign's primary to heal.
-func (a *Agent) mustSeal() bool {
-	return a.sealing > a.cut && a.sealing > a.view.knownLease().Record.Term
-}
+// mustSeal says whether an election waits for this instance to be cut off.
+func (a *Agent) mustSeal() bool { return a.sealing > a.cut && a.sealCounts() }
+
+// sealCounts says whether a vote for that term may still count: once a reign has it,
+// none does. What keeps the instance from being cut off, such as a server that does not
+// start, may need that reign's primary to heal. Also while it is being cut off.
+func (a *Agent) sealCounts() bool { return a.sealing > a.view.knownLease().Record.Term }
 
 // seal remembers the term on the volume, cuts this instance's WAL receiver and
 // measures how far its WAL goes. Only then may its vote leave.

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -53,6 +54,8 @@ type view struct {
 	config knownConfig
 	lease  knownLease
 	slice  *discoveryv1.EndpointSlice
+	// addresses are the last that a Lease told, by instance. They outlive it.
+	addresses map[string]string
 }
 
 func (v *view) knownConfig() knownConfig {
@@ -65,6 +68,13 @@ func (v *view) knownLease() knownLease {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.lease
+}
+
+// lastAddress is the last that a Lease told of an instance; empty: none did.
+func (v *view) lastAddress(instance string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.addresses[instance]
 }
 
 func (v *view) knownSlice() *discoveryv1.EndpointSlice {
@@ -126,6 +136,18 @@ func (v *view) SawLease(object *coordinationv1.Lease) {
 		defer v.wake()
 	}
 	v.lease = seen
+	v.noteAddresses(seen)
+}
+
+// noteAddresses remembers where instances are; mu is held.
+func (v *view) noteAddresses(l knownLease) {
+	if v.addresses == nil {
+		v.addresses = map[string]string{}
+	}
+	maps.Copy(v.addresses, l.Record.Addresses)
+	if l.Holder.Instance != "" && l.Record.HolderAddress != "" {
+		v.addresses[l.Holder.Instance] = l.Record.HolderAddress
+	}
 }
 
 // SawSlice keeps a new version.

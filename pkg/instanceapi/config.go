@@ -37,6 +37,10 @@ type Config struct {
 	// Members are the names of the instances that belong to the cluster. The
 	// primary keeps a replication slot for each of the others.
 	Members []string `json:"members"`
+	// Blank are those of Members whose volumes were never used, or went with their
+	// nodes for good. They are told only while the Lease does not tell of the last
+	// reign: then nobody waits for what they remember.
+	Blank []string `json:"blank,omitempty"`
 	// Bootstrap is how the first database is made.
 	Bootstrap Bootstrap `json:"bootstrap"`
 	// HA is how commits are acknowledged, and when a failover begins.

@@ -25,7 +25,16 @@ const (
 	// SwitchWALPath lets a primary end the segment of WAL that it writes, by POST of a
 	// SwitchWAL: a backup of a replica needs it.
 	SwitchWALPath = "/v1/switch-wal"
+	// ConfigurationPath answers GET with a Configuration, or with 404 if there is none.
+	ConfigurationPath = "/v1/configuration"
 )
+
+// Configuration is the last one with which an instance's server has started.
+type Configuration struct {
+	// Conf is postgresql.conf, and HBA is pg_hba.conf.
+	Conf string `json:"conf"`
+	HBA  string `json:"hba"`
+}
 
 // SwitchWAL asks a primary to end the segment that it writes, or for a checkpoint.
 type SwitchWAL struct {
@@ -51,6 +60,11 @@ type Peer struct {
 	Term   uint64 `json:"term"`
 	Sealed uint64 `json:"sealed"`
 	DataID string `json:"dataID"`
+	// Inspected is true once the instance has looked into its volume; until then
+	// DataID, Sealed and LastReign say nothing.
+	Inspected bool `json:"inspected,omitempty"`
+	// LastReign is the last record of the Lease that the volume remembers.
+	LastReign election.Record `json:"lastReign,omitzero"`
 	// Timeline that a primary writes, with its History; Checkpointed is that of
 	// its last checkpoint, which follows a while after a promotion.
 	Timeline     uint32            `json:"timeline,omitempty"`
@@ -89,6 +103,13 @@ func (c *Client) Promise(ctx context.Context, address string, request election.P
 func (c *Client) SwitchWAL(ctx context.Context, address string, request SwitchWAL) (Switched, error) {
 	var answer Switched
 	return answer, c.ask(ctx, http.MethodPost, address, SwitchWALPath, request, &answer)
+}
+
+// Configuration asks the agent at address with which configuration its server has
+// started.
+func (c *Client) Configuration(ctx context.Context, address string) (Configuration, error) {
+	var answer Configuration
+	return answer, c.ask(ctx, http.MethodGet, address, ConfigurationPath, nil, &answer)
 }
 
 // ask sends a request, with question as JSON unless it is nil, and reads the

@@ -1,6 +1,10 @@
 package instanceapi
 
-import "time"
+import (
+	"time"
+
+	"github.com/pgop/postgres-operator/pkg/election"
+)
 
 // StatePath is where an agent's API serves its State, by GET.
 const StatePath = "/v1/state"
@@ -80,6 +84,8 @@ type State struct {
 	// LastHolder is the instance that reigned in the last reign that the
 	// volume remembers.
 	LastHolder string `json:"lastHolder,omitempty"`
+	// LastReign is the record of that reign.
+	LastReign election.Record `json:"lastReign,omitzero"`
 
 	// Sealed is the highest term for which the instance has given its vote.
 	Sealed uint64 `json:"sealed,omitempty"`

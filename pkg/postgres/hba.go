@@ -3,7 +3,9 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -18,8 +20,10 @@ local all postgres peer map=` + IdentMap + `
 local replication postgres peer map=` + IdentMap + `
 hostssl replication ` + ReplicationRole + ` all cert
 hostssl postgres ` + ReplicationRole + ` all cert
-# Lines of spec.postgres.hba.
-`
+` + hbaUsers + "\n"
+
+// hbaUsers is the line before the user's.
+const hbaUsers = "# Lines of spec.postgres.hba."
 
 const hbaTail = `# The superuser comes from outside by the lines before alone.
 host all ` + Superuser + ` all reject
@@ -48,6 +52,32 @@ func RenderHBA(user []string, certified ...string) string {
 
 // quoteHBA writes a name so that it is no keyword, group or file.
 func quoteHBA(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// NameHBALine names a line of a pg_hba.conf, counted from 1: a user's line by its
+// place among those, too.
+func NameHBALine(file string, line int) string {
+	name := fmt.Sprintf("pg_hba.conf, line %d", line)
+	before := slices.Index(strings.Split(file, "\n"), hbaUsers) + 1
+	if before == 0 || line <= before {
+		return name
+	}
+	return fmt.Sprintf("hba line %d (%s)", line-before, name)
+}
+
+// NameHBALines names the lines of a pg_hba.conf of which a server speaks, as
+// NameHBALine does.
+func NameHBALines(file, words string) string {
+	return hbaPlace.ReplaceAllStringFunc(words, func(place string) string {
+		line, err := strconv.Atoi(hbaPlace.FindStringSubmatch(place)[1])
+		if err != nil {
+			return place
+		}
+		return NameHBALine(file, line)
+	})
+}
+
+// hbaPlace is how a server names a line.
+var hbaPlace = regexp.MustCompile(`line (\d+) of configuration file "[^"]*pg_hba\.conf"`)
 
 // RenderClosedHBA writes a pg_hba.conf that lets nobody in but the agent.
 func RenderClosedHBA() string {

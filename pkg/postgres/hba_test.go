@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -85,5 +86,30 @@ func TestOperatorsLinesComeFirst(t *testing.T) {
 	if position("local all postgres peer") > user || position("hostssl replication streaming_replica") > user ||
 		position("hostssl all all all") < user {
 		t.Errorf("wrong order: %q", lines)
+	}
+}
+
+func TestHBALinesAreNamedAsUsersCountThem(t *testing.T) {
+	file := RenderHBA([]string{"local all all reject", "host all all 10.0.0.0/33 md5"})
+	line := func(text string) int { return slices.Index(strings.Split(file, "\n"), text) + 1 }
+	for text, want := range map[string]string{
+		"local all all reject":         fmt.Sprintf("hba line 1 (pg_hba.conf, line %d)", line("local all all reject")),
+		"host all all 10.0.0.0/33 md5": fmt.Sprintf("hba line 2 (pg_hba.conf, line %d)", line("local all all reject")+1),
+		hbaUsers:                       fmt.Sprintf("pg_hba.conf, line %d", line("local all all reject")-1),
+	} {
+		if got := NameHBALine(file, line(text)); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	if got, want := NameHBALine("local all all peer\n", 1), "pg_hba.conf, line 1"; got != want {
+		t.Errorf("without lines of a user: %q, want %q", got, want)
+	}
+	said := fmt.Sprintf(`invalid CIDR mask (line %d of configuration file "/a/config/pg_hba.conf"); FATAL: could not load`, line("host all all 10.0.0.0/33 md5"))
+	if got, want := NameHBALines(file, said), fmt.Sprintf("invalid CIDR mask (hba line 2 (pg_hba.conf, line %d)); FATAL: could not load", line("host all all 10.0.0.0/33 md5")); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	const other = `syntax error (line 10 of configuration file "/a/config/postgresql.conf")`
+	if got := NameHBALines(file, other); got != other {
+		t.Errorf("of another file: %q", got)
 	}
 }

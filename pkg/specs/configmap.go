@@ -26,6 +26,8 @@ type Configuration struct {
 	SystemID string
 	// Members are the names of the instances.
 	Members []string
+	// Blank are those of them that can remember no reign.
+	Blank []string
 	// Initialiser may run initdb; empty: nobody.
 	Initialiser string
 	// Stop says that the cluster is to stop.
@@ -79,6 +81,7 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 		Cluster:      c.Name,
 		SystemID:     config.SystemID,
 		Members:      config.Members,
+		Blank:        config.Blank,
 		Bootstrap:    bootstrapOf(c, config),
 		HA:           haOf(c),
 		Declared:     DeclaredOf(c),
@@ -94,12 +97,17 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 	if err != nil {
 		return nil, fmt.Errorf("marshal configuration of cluster %s: %w", c.Name, err)
 	}
+	pods, err := podFields(c)
+	if err != nil {
+		return nil, err
+	}
 	made := &corev1.ConfigMap{
 		ObjectMeta: objectMeta(c, ConfigMap(c.Name)),
 		Data: map[string]string{
 			instanceapi.ConfigKey:       string(text),
 			instanceapi.PostgresConfKey: postgres.RenderConf(all),
 			instanceapi.HBAKey:          postgres.RenderHBA(c.Spec.Postgres.HBA, certifiedRoles(c)...),
+			acceptedKey:                 pods,
 		},
 	}
 	noteSwitchover(made, config)
@@ -159,7 +167,7 @@ func ReconfigureConfigMap(live *corev1.ConfigMap, config Configuration) *corev1.
 		return nil // until the spec is accepted there is nothing to make it anew from
 	}
 	before := held.Bootstrap
-	held.SystemID, held.Members, held.Bootstrap.Instance = config.SystemID, config.Members, config.Initialiser
+	held.SystemID, held.Members, held.Blank, held.Bootstrap.Instance = config.SystemID, config.Members, config.Blank, config.Initialiser
 	held.Stop, held.Switchover, held.Reclone, held.ForcePromote, held.Restart = config.Stop, config.Switchover, config.Reclone, config.ForcePromote, config.Restart
 	held.TakeBackup = config.TakeBackup
 	if held.Bootstrap.Restore = config.Restore; config.SystemID == "" && config.Restore == nil {

@@ -2,6 +2,8 @@ package specs
 
 import (
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/election"
@@ -20,6 +22,22 @@ func EmptyLease(live *coordinationv1.Lease) *coordinationv1.Lease {
 	empty.Spec = coordinationv1.LeaseSpec{}
 	delete(empty.Annotations, election.RecordAnnotation)
 	return empty
+}
+
+// RevertedAnnotation is on the Lease from when a restore in place is taken back:
+// the UID of the volume that it has made.
+const RevertedAnnotation = v1.GroupName + "/reverted"
+
+// RevertLease returns live with the mark that what a restore has made, its volume
+// being of that UID, is taken back; nil if it has it. Once it is written, no claim of
+// the Lease that was read before can be.
+func RevertLease(live *coordinationv1.Lease, made types.UID) *coordinationv1.Lease {
+	if live == nil || live.Annotations[RevertedAnnotation] == string(made) {
+		return nil
+	}
+	marked := live.DeepCopy()
+	metav1.SetMetaDataAnnotation(&marked.ObjectMeta, RevertedAnnotation, string(made))
+	return marked
 }
 
 // RepairLease returns live with the labels of want, or nil if it has them. All

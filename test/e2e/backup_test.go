@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -179,6 +181,70 @@ func TestD14F07StoreGoesAwayAndComesBack(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// E-06: backups fail one after the other, at the first part that the store refuses.
+// The agent has as many connections and open files after five more as after the first,
+// and everything else goes on.
+func TestE06BackupsThatFailLeaveNothingOpen(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	bucket := f.StartBucket()
+	bucket.PutLogin(bucket.Login.Secret)
+	c := f.Create("leak", bucket.BackUp())
+	c.AwaitReady()
+	c.SQL(framework.RW, "create table kept as select 1 as n")
+	switchWAL(f, c)
+	fail := func(name string) {
+		t.Helper()
+		c.BackUp(name, v1.BackupFull)
+		f.AwaitBackup(time.Minute, name, v1.BackupFailed, "write leak/")
+	}
+	// The store refuses what begins with the name of a file.
+	folders, err := filepath.Glob(filepath.Join(bucket.Objects(), "leak", "*", "17"))
+	if err != nil || len(folders) != 1 {
+		t.Fatalf("the archive is in %v (%v)", folders, err)
+	}
+	if err := os.WriteFile(filepath.Join(folders[0], "base"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fail("zeroth")
+	open := func(ctx context.Context) (connections, files int, err error) {
+		const look = `psql -X -q -A -t -d postgres -c "select count(*) from pg_stat_activity where backend_type in ('client backend', 'walsender') and pid <> pg_backend_pid()"
+			ls /proc/1/fd | wc -l`
+		text, err := c.TryShell(ctx, "leak-1", look)
+		if err == nil {
+			_, err = fmt.Sscan(text, &connections, &files)
+		}
+		return connections, files, err
+	}
+	connections, files, err := open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, name := range []string{"first", "second", "third", "fourth", "fifth"} {
+		fail(name)
+	}
+	// Two of each come and go with what the agent does at the moment.
+	f.Await(30*time.Second, "no more is open than before", func(ctx context.Context) error {
+		nowConnections, nowFiles, err := open(ctx)
+		if err != nil {
+			return err
+		}
+		t.Logf("connections: %d, and before %d; files: %d, and before %d", nowConnections, connections, nowFiles, files)
+		if nowConnections > connections+2 || nowFiles > files+2 {
+			return fmt.Errorf("connections: %d, and before %d; files: %d, and before %d", nowConnections, connections, nowFiles, files)
+		}
+		return nil
+	})
+	if n := c.SQLIn("leak-1", "select count(*) from pg_stat_progress_basebackup"); n != "0" {
+		t.Errorf("%s base backups still run", n)
+	}
+	c.AwaitCondition(v1.ConditionBackedUp, metav1.ConditionFalse, "fifth has failed")
+	c.AwaitReady()
+	neverRestarted(t, c, "leak-1")
+	c.AwaitRows(framework.RW, "select n from kept", "1")
 }
 
 // D-12: a new cluster under an old name does not write into the archive of the old one,

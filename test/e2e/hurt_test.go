@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -189,17 +188,7 @@ func TestC26VolumeReadOnlyForAWhile(t *testing.T) {
 	former := c.Pod(c.Primary())
 
 	release := f.HoldContainers(string(former.UID))
-	all, err := framework.Processes(string(former.UID))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range all {
-		if p.Command == "postgres" || strings.HasPrefix(p.Command, "postgres-operat") {
-			if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-				t.Fatal(err)
-			}
-		}
-	}
+	killServer(f, string(former.UID))
 	writable := f.RemountReadOnly(former.Name)
 	release()
 	f.Await(framework.Patience, "another primary takes writes", func(ctx context.Context) error {

@@ -137,6 +137,48 @@ func TestA09A10AwkwardNames(t *testing.T) {
 	}
 }
 
+// A-11: an owner and a database called postgres are refused by name. Without them the
+// other database is made, and the superuser is as initdb made it: without a password.
+func TestA11OwnerAndDatabaseCalledPostgres(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	database := func(name string) framework.Modifier {
+		return func(c *v1.PostgresCluster) {
+			c.Spec.Databases = append(c.Spec.Databases, v1.DatabaseSpec{Name: name})
+		}
+	}
+	for what, test := range map[string]struct {
+		modifier framework.Modifier
+		words    string
+	}{
+		"the owner":            {framework.Initdb(v1.InitdbSpec{Owner: "postgres"}), "spec.bootstrap.initdb.owner: postgres"},
+		"the first database":   {framework.Initdb(v1.InitdbSpec{Database: "postgres"}), "spec.bootstrap.initdb.database: postgres"},
+		"one of the databases": {database("postgres"), "spec.databases[].name: postgres"},
+		"a role": {func(c *v1.PostgresCluster) {
+			c.Spec.Roles = []v1.RoleSpec{{Name: "postgres", Login: true}}
+		}, "spec.roles[].name: postgres"},
+	} {
+		err := f.TryCreate(framework.Manifest("reserved", test.modifier, database("my-service-db")))
+		if err == nil || !strings.Contains(err.Error(), test.words) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	c := f.Create("reserved", database("my-service-db"))
+	c.AwaitReady()
+	c.AwaitCondition(v1.ConditionDatabasesReady, metav1.ConditionTrue)
+	const superuser = `select rolsuper, rolcreaterole, rolcreatedb, rolreplication, rolbypassrls, rolcanlogin, rolconnlimit, rolvaliduntil is null, rolpassword is null
+		from pg_authid where rolname = 'postgres'`
+	if got := c.SQLIn("reserved-1", superuser); got != "t|t|t|t|t|t|-1|t|t" {
+		t.Errorf("the superuser is %s", got)
+	}
+	if got := c.SQLIn("reserved-1", "select string_agg(datname, ' ' order by datname) from pg_database where not datistemplate"); got != "app my-service-db postgres" {
+		t.Errorf("databases: %s", got)
+	}
+	if got := c.SQL(framework.RW, "select current_user"); got != "app" {
+		t.Errorf("the owner is %s", got)
+	}
+}
+
 // The longest name that is accepted comes up, with what servers call by it.
 func TestA12LongestName(t *testing.T) {
 	t.Parallel()

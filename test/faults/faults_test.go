@@ -42,7 +42,7 @@ func TestFaults(t *testing.T) {
 	var results []Result
 	for _, plan := range rounds {
 		result := Result{Round: plan, Failed: true}
-		t.Run(fmt.Sprintf("%d/%s", plan.Number, plan.Name()), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d/%s", plan.Number, plan.Title()), func(t *testing.T) {
 			runRound(t, plan, mode, &result)
 		})
 		results = append(results, result)

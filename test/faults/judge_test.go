@@ -26,12 +26,18 @@ func (r *round) judge(result *Result) {
 		}
 		all = append(all, entries...)
 	}
+	var undisturbed []string
+	if r.plan.Undisturbed() {
+		undisturbed = []string{mainLedger + "/kept"}
+		r.wantServersAsBefore()
+	}
 	verdict := history.Judge(history.Evidence{Entries: all, Rows: r.rows()}, history.Rules{
-		Least:     2 * warmUp,
-		Watched:   []string{mainLedger + "/kept", mainLedger + "/fresh"},
-		MayLose:   r.mode == async,
-		MayBeLate: r.mode == async && r.plan.MayBeLate(),
-		Silent:    r.silence(),
+		Least:       2 * warmUp,
+		Watched:     []string{mainLedger + "/kept", mainLedger + "/fresh"},
+		MayLose:     r.mode == async,
+		MayBeLate:   r.mode == async && r.plan.MayBeLate(),
+		Undisturbed: undisturbed,
+		Silent:      r.silence(),
 	})
 	outage := history.Outage(ours, r.struckAt, end)
 	result.Outage, result.Acked, result.Lost, result.Late = outage.Length(), verdict.Acked, len(verdict.Lost), len(verdict.Late)
@@ -43,6 +49,16 @@ func (r *round) judge(result *Result) {
 	}
 	if *triesFlag || r.t.Failed() {
 		r.t.Logf("tries around the outage:\n%s", around(ours, outage))
+	}
+}
+
+// wantServersAsBefore checks that every server is the one that it was when the
+// fault struck, which needs a pod and a container that are as they were.
+func (r *round) wantServersAsBefore() {
+	for _, t := range append([]target{r.primary}, r.standbys...) {
+		if now := r.c.SQLIn(t.instance, startOfServer); now != t.started {
+			r.t.Errorf("the server of %s started at %s, and the one before at %s", t.instance, now, t.started)
+		}
 	}
 }
 

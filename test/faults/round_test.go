@@ -97,7 +97,12 @@ type target struct {
 	instance, node, address string
 	podUID                  types.UID
 	pod                     *corev1.Pod
+	// started is when the server started, in PostgreSQL's words; empty unless it
+	// is to be the same all the time.
+	started string
 }
+
+const startOfServer = "select pg_postmaster_start_time()"
 
 // runRound makes a cluster, strikes it, heals, waits until all is well, and
 // judges what the ledgers say.
@@ -266,6 +271,9 @@ func (r *round) aim() {
 	for _, name := range slices.Sorted(maps.Keys(r.c.Pods())) {
 		pod := r.c.Pod(name)
 		t := target{instance: name, node: pod.Spec.NodeName, address: pod.Status.PodIP, podUID: pod.UID, pod: pod}
+		if r.plan.Undisturbed() {
+			t.started = r.c.SQLIn(name, startOfServer)
+		}
 		nodes[t.node] = true
 		if name == primary {
 			r.primary = t

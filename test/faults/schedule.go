@@ -27,10 +27,15 @@ type Round struct {
 }
 
 // Name names the round's faults.
-func (r Round) Name() string {
+func (r Round) Name() string { return r.join(func(k Kind) string { return k.Name }) }
+
+// Title is Name with the cases that the faults tell.
+func (r Round) Title() string { return r.join(Kind.Title) }
+
+func (r Round) join(of func(Kind) string) string {
 	var faults []string
 	for _, k := range r.Faults {
-		faults = append(faults, k.Name)
+		faults = append(faults, of(k))
 	}
 	return strings.Join(faults, "+")
 }
@@ -47,6 +52,9 @@ func (r Round) Row() string {
 func (r Round) MayBeLate() bool {
 	return slices.ContainsFunc(r.Faults, func(k Kind) bool { return k.MayBeLate })
 }
+
+// Undisturbed says whether every connection and every server lives through it.
+func (r Round) Undisturbed() bool { return len(r.Faults) == 1 && r.Faults[0].Undisturbed }
 
 // Witnessed says whether a ledger on the primary's node is of use: not where the
 // node stands still.

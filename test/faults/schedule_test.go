@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"regexp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -71,6 +72,30 @@ func checkRound(t *testing.T, r Round) {
 	}
 	if len(r.Faults) == 2 && r.Faults[0].Realm == apiServer {
 		t.Errorf("%v: without an API server the second can't strike", r)
+	}
+}
+
+func TestTitlesNameTheCases(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"agent-kill": "agent-kill (C-02)", "pod-delete": "pod-delete (C-01, C-15)", "node-cut": "node-cut",
+		"api-stop-60s": "api-stop-60s (C-17)", "dns-stop": "dns-stop (C-23)", "volume-delete": "volume-delete (C-22)",
+		"two-at-once": "postmaster-kill+standby-node-cut",
+	} {
+		rounds, err := Fixed(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := rounds[0].Title(); got != want {
+			t.Errorf("%s: %q, want %q", pattern, got, want)
+		}
+	}
+	format := regexp.MustCompile(`^[A-F]-\d\d$`)
+	for _, k := range Kinds {
+		for _, c := range k.Cases {
+			if !format.MatchString(c) {
+				t.Errorf("%s: %q is no case", k.Name, c)
+			}
+		}
 	}
 }
 

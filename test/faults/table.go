@@ -45,7 +45,7 @@ func Table(results []Result) string {
 			sum.Acked, sum.Lost, sum.Late = sum.Acked+r.Acked, sum.Lost+r.Lost, sum.Late+r.Late
 		}
 		least, median, most := spread(outages)
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t\n", name, rounds, failed, least, median, most, sum.Acked, sum.Lost, sum.Late)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t\n", titleOf(name), rounds, failed, least, median, most, sum.Acked, sum.Lost, sum.Late)
 	}
 	_ = w.Flush() // a Builder takes everything
 	return b.String()
@@ -61,6 +61,14 @@ func rows(results []Result) []string {
 	return slices.DeleteFunc(names, func(name string) bool {
 		return !slices.ContainsFunc(results, func(r Result) bool { return r.Round.Row() == name })
 	})
+}
+
+// titleOf is what the line of that name is called.
+func titleOf(name string) string {
+	if k, ok := KindNamed(name); ok {
+		return k.Title()
+	}
+	return name // two at once
 }
 
 // spread writes the least, the middle and the largest; of an even number the

@@ -42,7 +42,7 @@ type volume struct {
 }
 
 // agent does what the agent in a pod does, as far as operators see it: it makes
-// or copies the data, holds the Lease by the real rules of pkg/election, writes
+// or copies the data, holds the Lease much as the rules of pkg/election say, writes
 // the rw slice and answers GET /v1/state and /v1/catalog over mutual TLS.
 type agent struct {
 	k      *Kubelet
@@ -230,11 +230,7 @@ func (a *agent) act(ctx context.Context) {
 		a.store(func(v *volume) { v.dataID, v.systemID, v.initialised = rand.Text(), newSystemID(), true })
 	}
 	kept = a.kept()
-	claimant := election.Claimant{
-		Instance: a.pod.Name, DataID: kept.dataID, SystemID: kept.systemID, Initialised: kept.initialised,
-		LastReign: kept.lastReign, LastHolder: kept.lastHolder,
-	}
-	if ok, _ := election.MayClaim(claimant, record, holder.Instance); ok {
+	if kept.mayClaim(a.pod.Name, record, holder) {
 		a.k.report(ctx, a.claim(ctx, lease, record))
 		return
 	}
@@ -245,6 +241,17 @@ func (a *agent) act(ctx context.Context) {
 			}
 		})
 	}
+}
+
+// mayClaim says whether the data of that instance reigned last, or is the first.
+func (v *volume) mayClaim(instance string, record election.Record, holder election.Holder) bool {
+	switch {
+	case !record.IsEmpty():
+		return holder.Instance == instance && record.HolderDataID == v.dataID
+	case v.lastReign.IsEmpty():
+		return v.initialised
+	}
+	return v.lastHolder == instance && v.lastReign.HolderDataID == v.dataID
 }
 
 func (a *agent) config() (instanceapi.Config, error) {

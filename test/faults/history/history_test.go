@@ -19,6 +19,12 @@ func ack(client string, ms int, instance string, timeline uint32) Entry {
 		By: Server{Instance: instance, Timeline: timeline}}
 }
 
+// connected is a try that had to connect first.
+func connected(e Entry) Entry {
+	e.Connected = true
+	return e
+}
+
 func failed(client string, ms int) Entry {
 	return Entry{Client: client, ID: fmt.Sprintf("%s-%d", client, ms), Done: at(ms), Error: "timeout"}
 }
@@ -108,6 +114,12 @@ func TestJudge(t *testing.T) {
 			[]string{"kept has 1 acknowledgements, which is too few"}, 0, 0},
 		{"a watched client that never tried", Evidence{[]Entry{a1}, same(ids(a1))}, Rules{Least: 1, Watched: []string{"kept", "fresh"}},
 			[]string{"fresh has 0 acknowledgements"}, 0, 0},
+		{"a connection that is kept", Evidence{[]Entry{connected(a1), a2, connected(a4)}, same(ids(a1, a2, a4))},
+			Rules{Undisturbed: []string{"kept"}}, nil, 0, 0},
+		{"a connection that is cut", Evidence{[]Entry{connected(a1), failed("kept", 150), connected(a2)}, same(ids(a1, a2))},
+			Rules{Undisturbed: []string{"kept"}}, []string{"kept lost its connection: it had 2"}, 0, 0},
+		{"another server, and another connection to it", Evidence{[]Entry{connected(a1), connected(b3)}, same(ids(a1, b3))},
+			Rules{Undisturbed: []string{"kept"}}, []string{"kept lost its connection: it had 2", "kept was served by 2 servers"}, 0, 0},
 		{"an isolated primary goes silent in time", Evidence{[]Entry{a1, a2}, same(ids(a1, a2))},
 			Rules{Silent: []Silence{{"a", at(200), at(900)}, {"b", at(0), at(900)}}}, nil, 0, 0},
 		{"an isolated primary goes on too long", Evidence{[]Entry{a1, a2}, same(ids(a1, a2))},

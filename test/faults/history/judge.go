@@ -28,6 +28,9 @@ type Rules struct {
 	// MayBeLate is true where an old primary's acknowledgement after a new one's
 	// is counted, and is no violation.
 	MayBeLate bool
+	// Undisturbed are clients that keep their connection: it may not end, and one
+	// server acknowledges all that they write.
+	Undisturbed []string
 	// Silent are the times in which an instance must not acknowledge anything.
 	Silent []Silence
 }
@@ -78,6 +81,9 @@ func Judge(e Evidence, r Rules) Verdict {
 	if len(v.Late) > 0 && !r.MayBeLate {
 		complain("%d rows were acknowledged by an old primary after the new one's first: %s", len(v.Late), describe(v.Late))
 	}
+	for _, client := range r.Undisturbed {
+		v.Violations = append(v.Violations, disturbed(e.Entries, client)...)
+	}
 	for _, s := range r.Silent {
 		if broken := during(acked, s); len(broken) > 0 {
 			complain("%s acknowledged %d rows up to %v after it had lost its right to: %s", s.Instance, len(broken),
@@ -122,6 +128,31 @@ func late(acked []Entry) []Entry {
 			wrong = append(wrong, e)
 		}
 		newest = max(newest, e.By.Timeline)
+	}
+	return wrong
+}
+
+// disturbed says what has become of a connection that was to be kept.
+func disturbed(entries []Entry, client string) []string {
+	var wrong []string
+	connections := 0
+	servers := map[Server]bool{}
+	for _, e := range entries {
+		if e.Client != client {
+			continue
+		}
+		if e.Connected {
+			connections++
+		}
+		if e.Acked {
+			servers[e.By] = true
+		}
+	}
+	if connections > 1 {
+		wrong = append(wrong, fmt.Sprintf("%s lost its connection: it had %d", client, connections))
+	}
+	if len(servers) > 1 {
+		wrong = append(wrong, fmt.Sprintf("%s was served by %d servers, or lives of one", client, len(servers)))
 	}
 	return wrong
 }

@@ -167,8 +167,6 @@ func TestBackupsOfAClusterInTheSchema(t *testing.T) {
 		{"a copy and a restore", "spec.bootstrap", "{clone: {cluster: other}, restore: {backup: x}}", "spec.bootstrap: name exactly one way to make the database"},
 		{"a copy and initdb", "spec.bootstrap", "{clone: {cluster: other}, initdb: {}}", "spec.bootstrap: name exactly one way to make the database"},
 		{"no way at all", "spec.bootstrap", "{}", "spec.bootstrap: name exactly one way to make the database"},
-		{"A-11: a reserved owner of a copy", "spec.bootstrap", "{clone: {cluster: other, owner: pg_monitor}}", "spec.bootstrap.clone.owner: postgres, public"},
-		{"A-11: a reserved owner", "spec.bootstrap", restore("backup: x, owner: postgres"), "spec.bootstrap.restore.owner: postgres, public"},
 		{"D-07: a time in UTC", "spec.bootstrap", target("time: '2026-11-27T12:00:00Z'"), ""},
 		{"D-07: a time with an offset", "spec.bootstrap", target("time: '2026-11-27T12:00:00.25+02:00'"), ""},
 		{"D-07: a time as the server writes it", "spec.bootstrap", target("time: '2026-11-27 12:00:00+00'"), ""},

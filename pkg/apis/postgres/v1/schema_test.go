@@ -176,19 +176,15 @@ func TestCreation(t *testing.T) {
 		{"a bootstrap of no kind", "spec.bootstrap", "{}", "spec.bootstrap: name exactly one way to make the database: initdb"},
 		{"initdb with its defaults", "spec.bootstrap", "{initdb: {}}", ""},
 		{"A-09: a database with a dash", "spec.bootstrap.initdb.database", "example-db", ""},
-		{"A-11: the database postgres", "spec.bootstrap.initdb.database", "postgres", "spec.bootstrap.initdb.database: postgres, template0 and template1 exist in every cluster"},
 		{"the database template1", "spec.bootstrap.initdb.database", "template1", "choose another name"},
 		{"a database without a name", "spec.bootstrap.initdb.database", `""`, "spec.bootstrap.initdb.database"},
 		{"a database with a name of 64 characters", "spec.bootstrap.initdb.database", name(64), "spec.bootstrap.initdb.database"},
-		{"A-11: the owner postgres", "spec.bootstrap.initdb.owner", "postgres", "spec.bootstrap.initdb.owner: postgres, public, none, streaming_replica and names beginning with pg_ are reserved"},
 		{"an owner of the server's", "spec.bootstrap.initdb.owner", "pg_monitor", "reserved"},
 		{"the role of replicas as owner", "spec.bootstrap.initdb.owner", "streaming_replica", "reserved"},
 		{"A-10: an owner in upper case", "spec.bootstrap.initdb.owner", "Report_User", ""},
 		{"checksums in words", "spec.bootstrap.initdb.dataChecksums", `"on"`, "spec.bootstrap.initdb.dataChecksums"},
 		{"a role", "spec.roles", "[{name: reporting, login: true, memberOf: [pg_read_all_data], connectionLimit: 0, validUntil: 2027-01-31T00:00:00Z, comment: it reads}]", ""},
 		{"A-09, A-10: roles with dashes, in upper case, with an underscore, with blanks", "spec.roles", `[{name: app-new-reader}, {name: Report_User}, {name: _svc}, {name: 'a "b" ; é'}]`, ""},
-		{"A-11: the role postgres", "spec.roles", "[{name: postgres, superuser: true}]", "spec.roles[].name: postgres, streaming_replica, public, none and names beginning with pg_ are the server's or the operator's; choose another name"},
-		{"A-11: a role of the server's", "spec.roles", "[{name: pg_monitor}]", "name them in its memberOf"},
 		{"the role of replicas", "spec.roles", "[{name: streaming_replica}]", "spec.roles[].name: postgres, streaming_replica"},
 		{"everybody as a role", "spec.roles", "[{name: public}]", "spec.roles[].name"},
 		{"a role of 63 bytes", "spec.roles", "[{name: " + name(63) + "}]", ""},
@@ -228,7 +224,6 @@ func TestCreation(t *testing.T) {
 		{"an end in words", "spec.roles", "[{name: a, validUntil: tomorrow}]", "validUntil"},
 		{"a database", "spec.databases", "[{name: app, owner: app, extensions: [{name: pg_trgm, version: '1.6', schema: s}], schemas: [{name: s, grants: [{role: public, revoked: [CREATE]}]}], grants: [{role: reporting, privileges: [CONNECT]}]}]", ""},
 		{"A-09: more databases", "spec.databases", "[{name: example-db}, {name: AppDB}, {name: old, ensure: absent}]", ""},
-		{"A-11: the database postgres as another one", "spec.databases", "[{name: postgres}]", "spec.databases[].name: postgres, template0 and template1 exist in every cluster and stay as they are"},
 		{"a database of 64 bytes in 63 characters", "spec.databases", "[{name: " + name(62) + "é}]", "spec.databases[].name: at most 63 bytes"},
 		{"a schema of the server's", "spec.databases", "[{name: a, schemas: [{name: pg_mine}]}]", "spec.databases[].schemas[].name: information_schema and names beginning with pg_"},
 		{"the schema public", "spec.databases", "[{name: a, schemas: [{name: public, owner: b}]}]", ""},
@@ -284,6 +279,28 @@ func TestCreation(t *testing.T) {
 		{"a lag in Postgres' units", "spec.failover.maxLag", "16MB", "spec.failover.maxLag"},
 	}
 	for _, c := range cases {
+		t.Run(c.why, func(t *testing.T) {
+			o := minimal(t)
+			set(t, o, c.path, c.value)
+			_, err := s.Create(o)
+			expectRefusal(t, c.want, err)
+		})
+	}
+}
+
+// A-11: names that are the server's or the operator's are refused, whatever would
+// have them.
+func TestA11ReservedNames(t *testing.T) {
+	s := loadSchema(t)
+	for _, c := range []struct{ why, path, value, want string }{
+		{"the database postgres", "spec.bootstrap.initdb.database", "postgres", "spec.bootstrap.initdb.database: postgres, template0 and template1 exist in every cluster"},
+		{"the owner postgres", "spec.bootstrap.initdb.owner", "postgres", "spec.bootstrap.initdb.owner: postgres, public, none, streaming_replica and names beginning with pg_ are reserved"},
+		{"the role postgres", "spec.roles", "[{name: postgres, superuser: true}]", "spec.roles[].name: postgres, streaming_replica, public, none and names beginning with pg_ are the server's or the operator's; choose another name"},
+		{"a role of the server's", "spec.roles", "[{name: pg_monitor}]", "name them in its memberOf"},
+		{"the database postgres as another one", "spec.databases", "[{name: postgres}]", "spec.databases[].name: postgres, template0 and template1 exist in every cluster and stay as they are"},
+		{"a reserved owner of a copy", "spec.bootstrap", "{clone: {cluster: other, owner: pg_monitor}}", "spec.bootstrap.clone.owner: postgres, public"},
+		{"a reserved owner of a restore", "spec.bootstrap", "{restore: {backup: x, owner: postgres}}", "spec.bootstrap.restore.owner: postgres, public"},
+	} {
 		t.Run(c.why, func(t *testing.T) {
 			o := minimal(t)
 			set(t, o, c.path, c.value)
