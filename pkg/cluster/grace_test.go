@@ -22,10 +22,17 @@ const graceSecret = "shop-role-loader"
 // gracedWorld has settled with a role whose password is exchanged with a grace time.
 func gracedWorld(grace time.Duration) *world {
 	w := settledWorld(2)
-	w.settleWith(func(s *v1.PostgresClusterSpec) {
-		s.Roles = []v1.RoleSpec{{Name: "loader", Login: true, Rotation: &v1.RotationSpec{Grace: &metav1.Duration{Duration: grace}}}}
-	})
+	w.settleWith(withGrace(grace))
 	return w
+}
+
+// declareGrace declares a role with a grace time of an hour.
+func declareGrace(s *v1.PostgresClusterSpec) { withGrace(time.Hour)(s) }
+
+func withGrace(grace time.Duration) func(*v1.PostgresClusterSpec) {
+	return func(s *v1.PostgresClusterSpec) {
+		s.Roles = []v1.RoleSpec{{Name: "loader", Login: true, Rotation: &v1.RotationSpec{Grace: &metav1.Duration{Duration: grace}}}}
+	}
 }
 
 // passes lets time pass, and the primary renew its Lease.

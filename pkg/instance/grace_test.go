@@ -244,3 +244,15 @@ func TestNamesOfLogins(t *testing.T) {
 		t.Errorf("two roles have the logins %v", a)
 	}
 }
+
+// E-01: servers that forget as whom a login is to act get none.
+func TestE01MinorVersionsThatForgetTheRole(t *testing.T) {
+	loader := plain("loader", withSecret("s"), ownSecret)
+	logins := roleLogins{Known: true, Passwords: map[string]rolePassword{"loader": {}, "loader_1": {}}}
+	for version, may := range map[int]bool{150008: true, 150009: false, 150010: true, 160005: false, 170001: false, 170002: true, 180000: true} {
+		plan, problem := planLogins(loader, logins, nil, foundServer{Version: version, Roles: map[string]foundRole{"loader": asMade()}})
+		if (len(plan) > 0) != may || strings.Contains(problem, "spec.roles[loader].rotation.grace") == may {
+			t.Errorf("%d: %v, problem %q", version, plan, problem)
+		}
+	}
+}

@@ -45,6 +45,12 @@ func (f foundServer) hasLogins(role string) bool {
 	return slices.ContainsFunc(names[:], func(name string) bool { return f.isLogin(role, name) })
 }
 
+// forgetsRoles says whether the server passes over ALTER ROLE … SET role when somebody logs
+// in, as those of November 14, 2024, did for a week.
+func (f foundServer) forgetsRoles() bool {
+	return slices.Contains([]int{150009, 160005, 170001}, f.Version)
+}
+
 // letIn returns the role with the right to log in that its logins leave it. Of one of
 // which nothing but the password counts it is in the clause.
 func letIn(w instanceapi.DeclaredRole, clause string, logins roleLogins, found foundServer) (instanceapi.DeclaredRole, string) {
@@ -79,6 +85,9 @@ func planLogins(w instanceapi.DeclaredRole, logins roleLogins, declared map[stri
 		_, wanted := logins.Passwords[name]
 		_, exists := found.Roles[name]
 		switch {
+		case wanted && found.forgetsRoles():
+			problem = fmt.Sprintf("the login %s can't be made: PostgreSQL %d.%d forgets that it is to act as the role; take a later minor version, or spec.roles[%s].rotation.grace away",
+				name, found.Version/10000, found.Version%10000, w.Name)
 		case wanted && (declared[name] || exists && !found.isLogin(w.Name, name)):
 			problem = fmt.Sprintf("the login %s can't be made, since another role has the name; rename that: ALTER ROLE %s RENAME TO …", name, pq.QuoteIdentifier(name))
 		case wanted:

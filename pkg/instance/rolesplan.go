@@ -82,6 +82,8 @@ type foundServer struct {
 	// role. Sessions is how many each of the logins has.
 	Settings map[string]map[foundSetting]string
 	Sessions map[string]int
+	// Version is the server's, as 170002 for 17.2.
+	Version int
 	// GrantOptions is true from version 16 on: a membership has options of its own.
 	GrantOptions bool
 }

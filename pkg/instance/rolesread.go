@@ -17,9 +17,10 @@ import (
 // readServer reads what matters of roles and databases. It writes nothing.
 func readServer(ctx context.Context, server *pgrun.Server, d instanceapi.Declared) (foundServer, error) {
 	found := foundServer{Roles: map[string]foundRole{}, Databases: map[string]foundDatabase{}}
-	if err := server.Row(ctx, "SELECT current_setting('server_version_num')::int >= 160000", &found.GrantOptions); err != nil {
+	if err := server.Row(ctx, "SELECT current_setting('server_version_num')::int", &found.Version); err != nil {
 		return foundServer{}, fmt.Errorf("ask for the version: %w", err)
 	}
+	found.GrantOptions = found.Version >= 160000
 	if len(d.Roles) > 0 {
 		if err := readRoles(ctx, server, withLogins(d.Roles), &found); err != nil {
 			return foundServer{}, err
