@@ -596,6 +596,23 @@ var analyseCases = []analyseCase{
 		w.operate()
 		w.next("shop-app", "")
 	}},
+	{why: "a new password with a grace time is asked for: the Secret gets the next login beside the one that is in force", change: func(w *world) {
+		w.settleWith(declareGrace)
+		w.annotate(v1.RotateAnnotation, "loader")
+	}},
+	{why: "the server lets the next login in: it takes the place of the one before, which is beside it for the grace time", change: func(w *world) {
+		w.settleWith(declareGrace)
+		change(w, graceSecret, func(s *corev1.Secret) {
+			s.Data[instanceapi.OtherUsernameKey], s.Data[instanceapi.OtherPasswordKey] = []byte("loader_1"), []byte("next")
+		})
+		w.agents()
+	}},
+	{why: "a grace time is over: the login before is valid no more", change: func(w *world) {
+		w.settleWith(declareGrace)
+		w.annotate(v1.RotateAnnotation, "loader")
+		w.settle()
+		w.passes(2 * time.Hour)
+	}},
 	{why: "new passwords at times that never come are refused by their fields", change: func(w *world) {
 		w.edit(func(s *v1.PostgresClusterSpec) {
 			s.Roles = []v1.RoleSpec{{Name: "a", Login: true, Rotation: &v1.RotationSpec{Cron: "0 0 30 2 *"}}, {Name: "b", Login: true, Rotation: &v1.RotationSpec{Cron: "0 3 * * *", TimeZone: "Mars/Olympus"}}}
@@ -1634,7 +1651,7 @@ func differences(path string, before, after any) []string {
 		return nil
 	case strings.HasSuffix(path, "."+instanceapi.ConfigKey):
 		return differences(path, parsed(before), parsed(after))
-	case strings.HasSuffix(path, ".crt") || strings.HasSuffix(path, ".key") || strings.HasSuffix(path, "."+instanceapi.NextPasswordKey) && after != nil:
+	case strings.HasSuffix(path, ".crt") || strings.HasSuffix(path, ".key") || isPassword(path) && after != nil:
 		return []string{path + " = (made anew)"}
 	}
 	text, err := json.Marshal(after)
@@ -1642,6 +1659,11 @@ func differences(path string, before, after any) []string {
 		panic(err)
 	}
 	return []string{path + " = " + string(text)}
+}
+
+// isPassword says whether a path is that of a password which is made at random.
+func isPassword(path string) bool {
+	return strings.HasSuffix(path, "."+instanceapi.NextPasswordKey) || strings.HasSuffix(path, "."+instanceapi.OtherPasswordKey)
 }
 
 // parsed is what a JSON text holds; nothing if it is none.

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/backup"
@@ -26,6 +28,12 @@ import (
 //  3. The Secret gets it in place of the old one, in every form.
 //
 // Whoever leads later has the Secret to go by, and tells of its own server.
+//
+// With a grace time it is another login of the role that gets the next password, and
+// takes the place of the one before; and there is a fourth step:
+//
+//  4. When the grace time is over, the Secret forgets the login before, and the agent,
+//     which lets in those of the Secret alone, shuts it out.
 
 // rotations are what a pass decides about new passwords.
 type rotations struct {
@@ -44,13 +52,34 @@ func checkRotations(c *v1.PostgresCluster) error {
 			continue
 		}
 		field := fmt.Sprintf("spec.roles[%s].rotation", r.Name)
+		if r.Rotation.Cron == "" {
+			continue
+		}
 		if _, err := backup.ParseSchedule(r.Rotation.Cron, ""); err != nil {
 			errs = append(errs, fmt.Errorf("%s.cron: %w", field, err))
-		} else if _, err := backup.ParseSchedule(r.Rotation.Cron, r.Rotation.TimeZone); err != nil {
+		} else if s, err := backup.ParseSchedule(r.Rotation.Cron, r.Rotation.TimeZone); err != nil {
 			errs = append(errs, fmt.Errorf("%s.timeZone: %w", field, err))
+		} else if grace := ptr.Deref(r.Rotation.Grace, metav1.Duration{}).Duration; grace > 0 && grace >= shortestPause(s) {
+			errs = append(errs, fmt.Errorf("%s.grace: %s is not shorter than the times of cron are apart, which is %s at the least; take a shorter grace, or a schedule that comes less often", field, grace, shortestPause(s)))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// shortestPause is the least time between two times of a schedule, as far as its next
+// ones tell.
+func shortestPause(s backup.Schedule) time.Duration {
+	const times = 60
+	shortest := time.Duration(math.MaxInt64)
+	at := s.Next(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
+	for range times {
+		next := s.Next(at)
+		if next.IsZero() {
+			break
+		}
+		shortest, at = min(shortest, next.Sub(at)), next
+	}
+	return shortest
 }
 
 // planRotations decides which passwords are exchanged, as a request or a schedule asks.
@@ -60,13 +89,14 @@ func planRotations(o Observation, p *Plan) {
 	if p.SpecError == "" {
 		for _, l := range specs.Logins(o.Cluster) {
 			planScheduledRotation(o, p, l)
+			planReturn(o, p, l)
 		}
 	}
 	if _, asked := o.Cluster.Annotations[v1.RotateAnnotation]; asked && !p.Stop {
 		passRotationOn(o, p)
 	}
 	for _, l := range specs.Logins(o.Cluster) {
-		if live := o.Secrets[l.Secret]; live != nil && !l.Foreign && specs.NextPassword(live) != "" && !p.Stop {
+		if live := o.Secrets[l.Secret]; live != nil && !l.Foreign && isExchanging(live, l) && !p.Stop {
 			p.wait("the next password of role %s comes into force when the primary's server has it%s", l.Role, problemOf(o.loginEntry(l.Role)))
 		}
 	}
@@ -75,7 +105,7 @@ func planRotations(o Observation, p *Plan) {
 // planScheduledRotation begins an exchange that is due, once: the Secret tells when the
 // last one began.
 func planScheduledRotation(o Observation, p *Plan, l specs.Login) {
-	if l.Rotation == nil || l.Foreign {
+	if l.Rotation == nil || l.Rotation.Cron == "" || l.Foreign {
 		return
 	}
 	s, err := backup.ParseSchedule(l.Rotation.Cron, l.Rotation.TimeZone)
@@ -91,10 +121,75 @@ func planScheduledRotation(o Observation, p *Plan, l specs.Login) {
 	case next.After(o.Now):
 	case live != nil && !specs.Rotated(live).Before(next):
 		next = s.Next(o.Now)
-	case live != nil && specs.NextPassword(live) == "" && o.primaryServes() && !p.Stop:
+	case live != nil && mayBegin(live, l) && o.primaryServes() && !p.Stop:
 		p.Rotations.Begin[l.Role] = ""
 	}
 	p.Rotations.Next[l.Role] = next
+}
+
+// planReturn begins the exchange after which one logs in as the role itself again, once
+// the spec has no grace time for it any more.
+func planReturn(o Observation, p *Plan, l specs.Login) {
+	live := o.Secrets[l.Secret]
+	if live == nil || l.Foreign || specs.GraceOf(l) > 0 || specs.UserOf(live, l) == l.Role {
+		return
+	}
+	if mayBegin(live, l) && o.primaryServes() && !p.Stop {
+		p.Rotations.Begin[l.Role] = ""
+	}
+}
+
+// isExchanging says whether a Secret waits for the server to have a password.
+func isExchanging(live *corev1.Secret, l specs.Login) bool {
+	return specs.NextPassword(live) != "" || specs.OtherLoginOf(live, l).IsNext()
+}
+
+// mayBegin says whether an exchange can begin: none is under way, and no login before is
+// valid still. There are two of them, and the next one is not to end its time.
+func mayBegin(live *corev1.Secret, l specs.Login) bool {
+	return specs.NextPassword(live) == "" && specs.OtherLoginOf(live, l).User == ""
+}
+
+// published returns the Secret of a login with what the primary has as its password, or
+// nil while the primary has not what the Secret waits for.
+func published(o Observation, l specs.Login, live *corev1.Secret, trusted []byte) *corev1.Secret {
+	next, other := specs.NextPassword(live), specs.OtherLoginOf(live, l)
+	told := o.loginEntry(l.Role).Next
+	switch {
+	case l.Foreign:
+		return nil
+	case next != "" && told == instanceapi.PasswordMark(next):
+		return specs.FinishRotation(live, o.Cluster, l, trusted, o.Now)
+	case other.IsNext() && told == instanceapi.LoginMark(other.User, other.Password):
+		_, latest := o.clocks()
+		return specs.FinishExchange(live, o.Cluster, l, trusted, latest, o.Now)
+	}
+	return nil
+}
+
+// clocks are the earliest and the latest of what the operator's clock and that of the
+// primary say, which renews the Lease; the earliest is zero if nobody does. A clock that
+// jumps, or another operator's, does not end a grace time early.
+func (o Observation) clocks() (earliest, latest time.Time) {
+	earliest, latest = o.Now, o.Now
+	var renewed time.Time
+	if o.Lease != nil && o.Lease.Spec.RenewTime != nil {
+		renewed = o.Lease.Spec.RenewTime.Time
+	}
+	if renewed.Before(earliest) {
+		earliest = renewed
+	}
+	if renewed.After(latest) {
+		latest = renewed
+	}
+	return earliest, latest
+}
+
+// graceIsOver says whether the login before that of a Secret has been valid for as long
+// as it should.
+func graceIsOver(o Observation, other specs.OtherLogin) bool {
+	earliest, _ := o.clocks()
+	return other.IsPrevious() && !earliest.Before(other.Until())
 }
 
 // nextRotation is when the status says that a role's password is exchanged next; zero
@@ -121,21 +216,31 @@ func passRotationOn(o Observation, p *Plan) {
 	var waiting []string
 	for _, l := range logins {
 		live := o.Secrets[l.Secret]
-		if live != nil && specs.NextPassword(live) == "" {
+		if live != nil && !isExchanging(live, l) {
 			if live.Annotations[specs.RotationAskedAnnotation] == asked {
 				continue
 			}
-			if o.primaryServes() {
+			// What is refused says nothing of grace times.
+			if mayBegin(live, l) && o.primaryServes() && (p.SpecError == "" || specs.IsInPlace(live, l)) {
 				p.Rotations.Begin[l.Role] = asked
 			}
 		}
-		waiting = append(waiting, l.Role)
+		waiting = append(waiting, l.Role+untilGraceEnds(live, l))
 	}
 	if len(waiting) == 0 {
 		p.clear(o, v1.RotateAnnotation, "", "") // each password has an event of its own
 		return
 	}
 	p.wait("%s=%s: %s to get new passwords%s", v1.RotateAnnotation, asked, strings.Join(waiting, ", "), withoutPrimary(o))
+}
+
+// untilGraceEnds says for what an exchange of a login waits; empty: for no grace time.
+func untilGraceEnds(live *corev1.Secret, l specs.Login) string {
+	if live == nil || !specs.OtherLoginOf(live, l).IsPrevious() {
+		return ""
+	}
+	other := specs.OtherLoginOf(live, l)
+	return fmt.Sprintf(" (once the login %s is valid no more, at %s)", other.User, other.Until().UTC().Format(time.RFC3339))
 }
 
 func withoutPrimary(o Observation) string {
@@ -225,12 +330,11 @@ func ensureLogins(o Observation, p *Plan, trusted []byte) {
 
 // keepLogin repairs a login, or takes the next step of the exchange of its password.
 func keepLogin(o Observation, p *Plan, l specs.Login, live *corev1.Secret, trusted []byte) {
-	next := specs.NextPassword(live)
-	if !l.Foreign && next != "" && o.loginEntry(l.Role).Next == instanceapi.PasswordMark(next) {
-		p.Actions = append(p.Actions, Action{Verb: Update, Object: specs.FinishRotation(live, o.Cluster, l, trusted, o.Now), Owed: true,
-			Reason: v1.ReasonPasswordRotated, Note: fmt.Sprintf("role %s has a new password, which is in the Secret %s", l.Role, l.Secret)})
+	if fresh := published(o, l, live, trusted); fresh != nil {
+		p.Actions = append(p.Actions, Action{Verb: Update, Object: fresh, Owed: true, Reason: v1.ReasonPasswordRotated, Note: noteOfExchange(l, fresh)})
 		return
 	}
+	other := specs.OtherLoginOf(live, l)
 	repaired := specs.RepairLoginSecret(live, o.Cluster, l, trusted, o.Now)
 	change := func() *corev1.Secret {
 		if repaired == nil {
@@ -238,19 +342,54 @@ func keepLogin(o Observation, p *Plan, l specs.Login, live *corev1.Secret, trust
 		}
 		return repaired
 	}
-	if by, begins := p.Rotations.Begin[l.Role]; begins && next == "" {
-		specs.BeginRotation(change(), specs.NewPassword(), by, o.Now)
+	if by, begins := p.Rotations.Begin[l.Role]; begins && mayBegin(live, l) {
+		if specs.IsInPlace(live, l) {
+			specs.BeginRotation(change(), specs.NewPassword(), by, o.Now)
+		} else {
+			specs.BeginExchange(change(), l, specs.NewPassword(), by, o.Now)
+		}
 	} else if _, asked := o.Cluster.Annotations[v1.RotateAnnotation]; !asked && live.Annotations[specs.RotationAskedAnnotation] != "" {
 		delete(change().Annotations, specs.RotationAskedAnnotation)
+	}
+	if other.IsNext() && other.User != specs.NextUser(live, l) && p.SpecError == "" {
+		// The spec asks for another since. Nobody was told of this one.
+		specs.EndGrace(change())
+		delete(repaired.Annotations, specs.RotationAskedAnnotation)
+	}
+	if graceIsOver(o, other) {
+		specs.EndGrace(change())
+		p.Actions = append(p.Actions, Action{Verb: Update, Object: repaired, Reason: v1.ReasonLoginEnded,
+			Note: fmt.Sprintf("role %s: the grace time is over, and the login %s is valid no more", l.Role, other.User)})
+		return
 	}
 	if repaired != nil {
 		p.update(repaired)
 	}
 }
 
+// noteOfExchange tells what a Secret has now.
+func noteOfExchange(l specs.Login, fresh *corev1.Secret) string {
+	other := specs.OtherLoginOf(fresh, l)
+	if !other.IsPrevious() {
+		return fmt.Sprintf("role %s has a new password, which is in the Secret %s", l.Role, l.Secret)
+	}
+	return fmt.Sprintf("role %s has a new password, which is in the Secret %s, for the login %s; the login before, %s, is valid until %s",
+		l.Role, l.Secret, specs.UserOf(fresh, l), other.User, other.Until().UTC().Format(time.RFC3339))
+}
+
 // rotationRecheck is when to look for the next exchange that is due.
 func rotationRecheck(o Observation, p Plan) time.Duration {
 	after := idleRecheck
+	for _, l := range specs.Logins(o.Cluster) {
+		live := o.Secrets[l.Secret]
+		if live == nil {
+			continue
+		}
+		const late = 5 * time.Second // the primary's clock may be behind
+		if other := specs.OtherLoginOf(live, l); other.IsPrevious() {
+			after = min(after, max(other.Until().Sub(o.Now), late))
+		}
+	}
 	for _, role := range slices.Sorted(maps.Keys(p.Rotations.Next)) {
 		if until := p.Rotations.Next[role].Sub(o.Now); until > 0 {
 			after = min(after, max(until, busyRecheck))
@@ -266,6 +405,7 @@ func rotationStatus(o Observation, p Plan, row *v1.RoleStatus) {
 	for _, l := range specs.Logins(o.Cluster) {
 		if live := o.Secrets[l.Secret]; l.Role == row.Name && live != nil && !l.Foreign {
 			row.LastRotation = stamp(specs.Rotated(live))
+			loginStatus(l, live, row)
 		}
 	}
 	if p.SpecError != "" {
@@ -274,5 +414,15 @@ func rotationStatus(o Observation, p Plan, row *v1.RoleStatus) {
 	row.NextRotation = nil
 	if next, planned := p.Rotations.Next[row.Name]; planned {
 		row.NextRotation = &metav1.Time{Time: next}
+	}
+}
+
+// loginStatus is as whom one logs in for a role.
+func loginStatus(l specs.Login, live *corev1.Secret, row *v1.RoleStatus) {
+	if user := specs.UserOf(live, l); user != l.Role {
+		row.Login = user
+	}
+	if other := specs.OtherLoginOf(live, l); other.IsPrevious() {
+		row.PreviousLogin, row.PreviousLoginUntil = other.User, stamp(other.Until())
 	}
 }

@@ -80,6 +80,9 @@ type world struct {
 
 	// passwords are those that the primary's server has, by role.
 	passwords map[string]string
+	// logins are those that it lets in, with their passwords, by role; nil: the role
+	// alone, with that of passwords.
+	logins map[string]map[string]string
 
 	// restarts are the instances whose server was restarted as asked, in order, and
 	// outgrown counts standbys that had less than their primary.
@@ -166,7 +169,7 @@ func newWorld(instances int32) *world {
 		mounted: map[types.UID]*corev1.Secret{}, verified: &sync.Map{},
 		cut:  map[string]bool{},
 		late: map[string]bool{},
-		lost: map[types.UID]string{}, unlisted: sightings{}, passwords: map[string]string{},
+		lost: map[types.UID]string{}, unlisted: sightings{}, passwords: map[string]string{}, logins: map[string]map[string]string{},
 	}
 	for _, kind := range allKinds {
 		w.objects[kind] = map[string]object{}
@@ -204,7 +207,7 @@ func (w *world) clone() *world {
 		}
 	}
 	c.data, c.servers, c.states, c.mounted = copies(w.data), copies(w.servers), maps.Clone(w.states), maps.Clone(w.mounted)
-	c.cut, c.late, c.lost, c.passwords = maps.Clone(w.cut), maps.Clone(w.late), maps.Clone(w.lost), maps.Clone(w.passwords)
+	c.cut, c.late, c.lost, c.passwords, c.logins = maps.Clone(w.cut), maps.Clone(w.late), maps.Clone(w.lost), maps.Clone(w.passwords), maps.Clone(w.logins)
 	c.theirs = maps.Clone(w.theirs)
 	c.unlisted = maps.Clone(w.unlisted)
 	c.cached = nil
@@ -708,6 +711,10 @@ func (w *world) setPasswords(config instanceapi.Config, s *instanceapi.DeclaredS
 		w.passwords[r.Name] = string(secret.Data[instanceapi.PasswordKey])
 		if next := specs.NextPassword(secret); next != "" {
 			w.passwords[r.Name], e.Next = next, instanceapi.PasswordMark(next)
+		}
+		w.logins[r.Name] = map[string]string{string(secret.Data[instanceapi.UsernameKey]): w.passwords[r.Name]}
+		if user, password := string(secret.Data[instanceapi.OtherUsernameKey]), string(secret.Data[instanceapi.OtherPasswordKey]); user != "" {
+			w.logins[r.Name][user], e.Next = password, instanceapi.LoginMark(user, password)
 		}
 	}
 }

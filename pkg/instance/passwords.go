@@ -19,6 +19,8 @@ import (
 
 // rolePassword is what a Secret says of a role's password: it, or its verifier.
 type rolePassword struct {
+	// User is who logs in with it: the role, or one of its logins.
+	User            string
 	Plain, Verifier string
 	// Next is true for one that its Secret has as the next.
 	Next bool
@@ -31,19 +33,46 @@ var (
 	md5Form = regexp.MustCompile(`^md5[0-9a-f]{32}$`)
 )
 
-// passwordIn reads the Secret of a role. Its errors name what is wrong with it, and
-// never what is in it. Where the operator is about to exchange the password it is the
-// next: the server has that first.
+// passwordsIn reads the Secret of a role: the password that clients are told of, and then
+// that of a second login, if there is one. Its errors name what is wrong with it, and
+// never what is in it.
+func passwordsIn(secret *corev1.Secret, of passwordSecret, role string) ([]rolePassword, error) {
+	first, err := passwordIn(secret, of, role)
+	if err != nil {
+		return nil, err
+	}
+	passwords := []rolePassword{first}
+	other, password := string(secret.Data[instanceapi.OtherUsernameKey]), string(secret.Data[instanceapi.OtherPasswordKey])
+	switch {
+	case !of.own || other == "" && password == "":
+	case !instanceapi.IsLoginOf(role, other) || other == first.User:
+		return nil, fmt.Errorf("the Secret %s: the key %s is of no other login of the role; remove it", of.name, instanceapi.OtherUsernameKey)
+	case password == "" || strings.ContainsRune(password, 0):
+		return nil, fmt.Errorf("the Secret %s: the key %s has no password; remove it and %s", of.name, instanceapi.OtherPasswordKey, instanceapi.OtherUsernameKey)
+	case verifierForm.MatchString(password):
+		passwords = append(passwords, rolePassword{User: other, Verifier: password})
+	default:
+		passwords = append(passwords, rolePassword{User: other, Plain: password})
+	}
+	return passwords, nil
+}
+
+// passwordIn reads the password that clients are told of. Where the operator is about to
+// exchange it in place it is the next: the server has that first.
 func passwordIn(secret *corev1.Secret, of passwordSecret, role string) (rolePassword, error) {
 	name := of.name
 	if secret == nil {
 		return rolePassword{}, fmt.Errorf("the Secret %s does not exist; create it with the key %s", name, instanceapi.PasswordKey)
 	}
-	if user, found := secret.Data[instanceapi.UsernameKey]; found && string(user) != role {
+	user := role
+	if given, found := secret.Data[instanceapi.UsernameKey]; found {
+		user = string(given)
+	}
+	if user != role && !(of.own && instanceapi.IsLoginOf(role, user)) {
 		return rolePassword{}, fmt.Errorf("the Secret %s: the key %s is of another role; let it be %s, or remove it", name, instanceapi.UsernameKey, role)
 	}
 	if next := string(secret.Data[instanceapi.NextPasswordKey]); of.own && next != "" {
-		return rolePassword{Plain: next, Next: true}, nil
+		return rolePassword{User: user, Plain: next, Next: true}, nil
 	}
 	password := string(secret.Data[instanceapi.PasswordKey])
 	switch {
@@ -52,13 +81,13 @@ func passwordIn(secret *corev1.Secret, of passwordSecret, role string) (rolePass
 	case strings.ContainsRune(password, 0):
 		return rolePassword{}, fmt.Errorf("the Secret %s: the key %s holds a zero byte, which no password can", name, instanceapi.PasswordKey)
 	case verifierForm.MatchString(password):
-		return rolePassword{Verifier: password}, nil
+		return rolePassword{User: user, Verifier: password}, nil
 	case strings.HasPrefix(password, "SCRAM-SHA-256$"):
 		return rolePassword{}, fmt.Errorf("the Secret %s: the key %s begins like a verifier and is none; write it as pg_authid.rolpassword has it", name, instanceapi.PasswordKey)
 	case md5Form.MatchString(password):
 		return rolePassword{}, fmt.Errorf("the Secret %s: the key %s is an md5 hash, with which nobody can log in over scram-sha-256; write the password or its SCRAM-SHA-256 verifier", name, instanceapi.PasswordKey)
 	}
-	return rolePassword{Plain: password}, nil
+	return rolePassword{User: user, Plain: password}, nil
 }
 
 // clause is what brings a role whose verifier is now the one given to the password;
@@ -77,6 +106,14 @@ func (p rolePassword) clause(now string) (string, error) {
 		}
 	}
 	return "PASSWORD " + pq.QuoteLiteral(verifier), nil
+}
+
+// mark is by what the operator knows the password.
+func (p rolePassword) mark() string {
+	if p.Next {
+		return instanceapi.PasswordMark(p.Plain)
+	}
+	return instanceapi.LoginMark(p.User, p.Plain)
 }
 
 // passwordSource watches the Secrets of roles. It wakes whoever needs them when one
@@ -154,7 +191,7 @@ func onlyWhatIsUsed(secret *corev1.Secret) *corev1.Secret {
 		return nil
 	}
 	used := &corev1.Secret{Data: map[string][]byte{}}
-	for _, key := range []string{instanceapi.UsernameKey, instanceapi.PasswordKey, instanceapi.NextPasswordKey} {
+	for _, key := range []string{instanceapi.UsernameKey, instanceapi.PasswordKey, instanceapi.NextPasswordKey, instanceapi.OtherUsernameKey, instanceapi.OtherPasswordKey} {
 		if value, found := secret.Data[key]; found {
 			used.Data[key] = value
 		}
@@ -175,24 +212,24 @@ func (s *passwordSource) version() (changes int, allSeen bool) {
 	return s.changes, true
 }
 
-// of is the password of a role; false if it has none from here, or none for the
-// moment: a Secret that the operator makes may have been deleted.
-func (s *passwordSource) of(r instanceapi.DeclaredRole, now time.Time) (rolePassword, bool, error) {
+// of are the passwords of a role, as passwordsIn has them; false if it has none from
+// here, or none for the moment: a Secret that the operator makes may have been deleted.
+func (s *passwordSource) of(r instanceapi.DeclaredRole, now time.Time) ([]rolePassword, bool, error) {
 	if r.Secret == "" {
-		return rolePassword{}, false, nil
+		return nil, false, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.watched[passwordSecret{r.Secret, r.OwnSecret}]
 	if w == nil || !w.seen {
-		return rolePassword{}, true, errors.New("the API server has not let Secret " + r.Secret + " be read yet")
+		return nil, true, errors.New("the API server has not let Secret " + r.Secret + " be read yet")
 	}
 	if r.OwnSecret && w.secret == nil {
 		if now.Sub(w.goneSince) < ownSecretPatience {
-			return rolePassword{}, false, nil
+			return nil, false, nil
 		}
-		return rolePassword{}, true, errors.New("the Secret " + r.Secret + " is not there; the operator makes it, unless another of the name is in the way")
+		return nil, true, errors.New("the Secret " + r.Secret + " is not there; the operator makes it, unless another of the name is in the way")
 	}
-	password, err := passwordIn(w.secret, passwordSecret{r.Secret, r.OwnSecret}, r.Name)
-	return password, true, err
+	passwords, err := passwordsIn(w.secret, passwordSecret{r.Secret, r.OwnSecret}, r.Name)
+	return passwords, true, err
 }

@@ -123,7 +123,7 @@ func (d *declarer) look(ctx context.Context, now time.Time) {
 	if !declared.IsEmpty() {
 		ctx, cancel := context.WithTimeout(ctx, declaredLongest)
 		defer cancel()
-		w := &declaredWork{declarer: d, declared: declared, problems: map[declaredEntry]string{}, next: map[string]string{}, inForce: map[string]bool{}}
+		w := &declaredWork{declarer: d, declared: declared, problems: map[declaredEntry]string{}, logins: map[string]roleLogins{}, next: map[string]rolePassword{}, inForce: map[string]bool{}}
 		looked = w.run(ctx)
 		result = w.state(result.Hash)
 		if d.agent.runningAs().server != running.server {
@@ -198,9 +198,11 @@ type declaredWork struct {
 	// problems are the entries' that have any. What fails for one is no matter of the
 	// others.
 	problems map[declaredEntry]string
-	// next are the passwords that Secrets have as the next, by role, and inForce says
-	// which of them the server has.
-	next    map[string]string
+	// logins are those of each role, as its Secret has them.
+	logins map[string]roleLogins
+	// next are the passwords that Secrets have as the next, by role, or those of second
+	// logins, and inForce says which of them the server has.
+	next    map[string]rolePassword
 	inForce map[string]bool
 }
 
@@ -223,7 +225,16 @@ func (w *declaredWork) runOn(ctx context.Context, server *pgrun.Server) error {
 	if err != nil {
 		return err
 	}
-	w.apply(ctx, server, planServer(w.declared, w.passwordClauses(found), found))
+	clauses := w.passwordClauses(found)
+	roles := w.declared
+	roles.Roles = slices.Clone(roles.Roles)
+	for i, r := range roles.Roles {
+		roles.Roles[i], clauses[r.Name] = letIn(r, clauses[r.Name], w.logins[r.Name], found)
+	}
+	w.apply(ctx, server, planServer(roles, clauses, found))
+	if err := w.keepLogins(ctx, server, found); err != nil {
+		return err
+	}
 	if err := w.seeNext(ctx, server); err != nil {
 		return err
 	}
@@ -234,45 +245,88 @@ func (w *declaredWork) runOn(ctx context.Context, server *pgrun.Server) error {
 	return nil
 }
 
-// passwordClauses are those that set the passwords which differ. A role whose Secret
-// is of no use keeps the password that it has.
+// passwordClauses are those that set the passwords which differ, by role. A role whose
+// Secret is of no use keeps the password that it has. What the Secrets have for other
+// logins of roles is noted beside.
 func (w *declaredWork) passwordClauses(found foundServer) map[string]string {
 	clauses := map[string]string{}
 	for _, role := range w.declared.Roles {
-		now := found.Roles[role.Name].Verifier
-		if role.NoPassword && now != "" {
+		if role.NoPassword && found.Roles[role.Name].Verifier != "" {
 			clauses[role.Name] = "PASSWORD NULL"
 		}
-		password, managed, err := w.passwords.of(role, time.Now())
-		if managed && err == nil {
-			clauses[role.Name], err = password.clause(now)
+		passwords, managed, err := w.passwords.of(role, time.Now())
+		logins := roleLogins{Known: role.Secret == "" || managed && err == nil, Passwords: map[string]rolePassword{}, Clauses: map[string]string{}}
+		for n, password := range passwords {
+			var clause string
+			if clause, err = password.clause(found.Roles[password.User].Verifier); err != nil {
+				break
+			}
+			logins.Passwords[password.User], logins.Clauses[password.User] = password, clause
+			if password.Next || n > 0 {
+				w.next[role.Name] = password
+			}
 		}
-		if err == nil && password.Next {
-			w.next[role.Name] = password.Plain
+		if clause := logins.Clauses[role.Name]; clause != "" {
+			clauses[role.Name] = clause
 		}
 		if err != nil {
+			logins.Known = false
 			w.problems[declaredEntry{aRole, role.Name}] = err.Error()
 		}
+		w.logins[role.Name] = logins
 	}
 	return clauses
+}
+
+// keepLogins brings the logins of roles to what the Secrets have. What fails for one is no
+// matter of the others.
+func (w *declaredWork) keepLogins(ctx context.Context, server *pgrun.Server, found foundServer) error {
+	with := slices.DeleteFunc(slices.Clone(w.declared.Roles), func(r instanceapi.DeclaredRole) bool {
+		return r.Absent || !w.logins[r.Name].inUse(r.Name) && !found.hasLogins(r.Name)
+	})
+	if len(with) == 0 {
+		return nil
+	}
+	declared := map[string]bool{}
+	for _, r := range w.declared.Roles {
+		declared[r.Name] = true
+	}
+	for _, r := range with {
+		if _, existed := found.Roles[r.Name]; r.PasswordOnly && !existed {
+			continue // one that users have dropped stays away
+		}
+		plan, problem := planLogins(r, w.logins[r.Name], declared, found)
+		w.note(declaredEntry{aRole, r.Name}, problem)
+		w.applyEach(ctx, server, plan)
+	}
+	return nil
 }
 
 // seeNext sees which of the next passwords the server has: what is told is not what was
 // sent, but what is there. A role that users have dropped has nothing to wait for.
 func (w *declaredWork) seeNext(ctx context.Context, server *pgrun.Server) error {
-	roles := slices.DeleteFunc(slices.Clone(w.declared.Roles), func(r instanceapi.DeclaredRole) bool { return w.next[r.Name] == "" })
+	roles := slices.DeleteFunc(slices.Clone(w.declared.Roles), func(r instanceapi.DeclaredRole) bool { return w.next[r.Name].Plain == "" })
 	if len(roles) == 0 {
 		return nil
 	}
 	found := foundServer{Roles: map[string]foundRole{}}
-	if err := readRoles(ctx, server, roles, &found); err != nil {
+	if err := readRoles(ctx, server, withLogins(roles), &found); err != nil {
 		return err
 	}
 	for _, r := range roles {
-		now, exists := found.Roles[r.Name]
-		w.inForce[r.Name] = postgres.VerifierMatches(now.Verifier, w.next[r.Name]) || !exists && r.PasswordOnly
+		next := w.next[r.Name]
+		now := found.Roles[next.User]
+		ours := next.User == r.Name || found.isLogin(r.Name, next.User)
+		_, exists := found.Roles[r.Name]
+		w.inForce[r.Name] = ours && now.canLogIn(next) || !exists && r.PasswordOnly
 	}
 	return nil
+}
+
+// canLogIn says whether the role may log in with the password. One whose password is
+// exchanged in place may be kept from it otherwise.
+func (f foundRole) canLogIn(p rolePassword) bool {
+	return postgres.VerifierMatches(f.Verifier, p.Plain) && (f.Login || p.Next)
 }
 
 // keepContent brings what lies in a database to what is declared.
@@ -358,7 +412,7 @@ func (w *declaredWork) state(hash string) instanceapi.DeclaredState {
 	for _, r := range w.declared.Roles {
 		e := entry(aRole, r.Name)
 		if w.inForce[r.Name] {
-			e.Next = instanceapi.PasswordMark(w.next[r.Name])
+			e.Next = w.next[r.Name].mark()
 		}
 		if r.PasswordOnly {
 			state.Owner = &e

@@ -78,6 +78,12 @@ type foundGrant struct {
 type foundServer struct {
 	Roles     map[string]foundRole
 	Databases map[string]foundDatabase
+	// Settings are those of roles which have logins beside themselves, and of these, by
+	// role. Sessions is how many each of the logins has.
+	Settings map[string]map[foundSetting]string
+	Sessions map[string]int
+	// Version is the server's, as 170002 for 17.2.
+	Version int
 	// GrantOptions is true from version 16 on: a membership has options of its own.
 	GrantOptions bool
 }
@@ -122,6 +128,11 @@ func planServer(d instanceapi.Declared, passwords map[string]string, found found
 func planDrops(d instanceapi.Declared, found foundServer) []change {
 	var plan []change
 	for _, w := range d.Roles {
+		for _, login := range instanceapi.RoleLogins(w.Name) {
+			if w.Absent && found.isLogin(w.Name, login) {
+				plan = append(plan, dropLogin(w, login))
+			}
+		}
 		if _, exists := found.Roles[w.Name]; w.Absent && exists {
 			plan = append(plan, change{declaredEntry{aRole, w.Name}, "DROP ROLE " + pq.QuoteIdentifier(w.Name), "drop it"})
 		}

@@ -17,11 +17,15 @@ import (
 // readServer reads what matters of roles and databases. It writes nothing.
 func readServer(ctx context.Context, server *pgrun.Server, d instanceapi.Declared) (foundServer, error) {
 	found := foundServer{Roles: map[string]foundRole{}, Databases: map[string]foundDatabase{}}
-	if err := server.Row(ctx, "SELECT current_setting('server_version_num')::int >= 160000", &found.GrantOptions); err != nil {
+	if err := server.Row(ctx, "SELECT current_setting('server_version_num')::int", &found.Version); err != nil {
 		return foundServer{}, fmt.Errorf("ask for the version: %w", err)
 	}
+	found.GrantOptions = found.Version >= 160000
 	if len(d.Roles) > 0 {
-		if err := readRoles(ctx, server, d.Roles, &found); err != nil {
+		if err := readRoles(ctx, server, withLogins(d.Roles), &found); err != nil {
+			return foundServer{}, err
+		}
+		if err := readLogins(ctx, server, d.Roles, &found); err != nil {
 			return foundServer{}, err
 		}
 	}
@@ -77,6 +81,61 @@ func readRoles(ctx context.Context, server *pgrun.Server, roles []instanceapi.De
 		return err
 	}); err != nil {
 		return fmt.Errorf("read memberships: %w", err)
+	}
+	return nil
+}
+
+// withLogins are roles, and the logins that each may have.
+func withLogins(roles []instanceapi.DeclaredRole) []instanceapi.DeclaredRole {
+	all := slices.Clone(roles)
+	for _, r := range roles {
+		for _, login := range instanceapi.RoleLogins(r.Name) {
+			all = append(all, instanceapi.DeclaredRole{Name: login})
+		}
+	}
+	return all
+}
+
+// readLogins reads what else matters of roles that may have logins: the settings, which a
+// login shares with its role, and who is logged in.
+func readLogins(ctx context.Context, server *pgrun.Server, roles []instanceapi.DeclaredRole, found *foundServer) error {
+	found.Settings, found.Sessions = map[string]map[foundSetting]string{}, map[string]int{}
+	names := literals(withLogins(roles), func(r instanceapi.DeclaredRole) string { return r.Name })
+	query := `SELECT r.rolname, coalesce(d.datname, ''), split_part(c, '=', 1), substr(c, strpos(c, '=') + 1)
+		FROM pg_db_role_setting s JOIN pg_authid r ON r.oid = s.setrole LEFT JOIN pg_database d ON d.oid = s.setdatabase, unnest(s.setconfig) c
+		WHERE r.rolname IN ` + names
+	if err := server.Rows(ctx, query, func(scan func(...any) error) error {
+		var name, value string
+		var s foundSetting
+		err := scan(&name, &s.Database, &s.Name, &value)
+		if found.Settings[name] == nil {
+			found.Settings[name] = map[foundSetting]string{}
+		}
+		found.Settings[name][s] = value
+		return err
+	}); err != nil {
+		return fmt.Errorf("read the settings of roles: %w", err)
+	}
+	var logins []string
+	for _, r := range roles {
+		for _, login := range instanceapi.RoleLogins(r.Name) {
+			if found.isLogin(r.Name, login) {
+				logins = append(logins, login)
+			}
+		}
+	}
+	if len(logins) == 0 {
+		return nil
+	}
+	query = "SELECT usename, count(*) FROM pg_stat_activity WHERE usename IN " + literals(logins, func(name string) string { return name }) + " GROUP BY 1"
+	if err := server.Rows(ctx, query, func(scan func(...any) error) error {
+		var name string
+		var sessions int
+		err := scan(&name, &sessions)
+		found.Sessions[name] = sessions
+		return err
+	}); err != nil {
+		return fmt.Errorf("read the sessions of logins: %w", err)
 	}
 	return nil
 }

@@ -173,6 +173,7 @@ type DeclaredEntry struct {
 	// Problem says what is not as declared and why; empty: all is.
 	Problem string `json:"problem,omitempty"`
 	// Next is the PasswordMark of what a role's Secret has under NextPasswordKey, once
-	// the server has that password; empty: it has not, or there is none.
+	// the server has that password, or the LoginMark of its login under OtherUsernameKey,
+	// once that can log in; empty: it has not, or there is none.
 	Next string `json:"next,omitempty"`
 }

@@ -50,6 +50,11 @@ const (
 	// seen.
 	RotatedAnnotation       = "pgop.dev/rotated"
 	RotationAskedAnnotation = "pgop.dev/rotation-asked"
+	// LoginsExchangedAnnotation on such a Secret is when its login took the place of the
+	// one that is beside it; none: the one beside is yet to take its. GraceAnnotation is
+	// for how long the one before is valid from then on.
+	LoginsExchangedAnnotation = "pgop.dev/logins-exchanged"
+	GraceAnnotation           = "pgop.dev/grace"
 )
 
 // Labels are on every object of the cluster.

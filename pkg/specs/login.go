@@ -1,7 +1,9 @@
 package specs
 
 import (
+	"cmp"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,8 +19,11 @@ type Login struct {
 	// Foreign is true where the password is in a Secret of the user's own: then this one
 	// has everything else.
 	Foreign bool
-	// Rotation is when the password is exchanged; nil: when somebody asks.
+	// Rotation is when and how the password is exchanged; nil: when somebody asks, in
+	// place.
 	Rotation *v1.RotationSpec
+	// User is as whom one logs in; empty: as the role itself.
+	User string
 }
 
 // Logins are all that the operator publishes: that of the application database's owner,
@@ -46,7 +51,7 @@ func NewLoginSecret(c *v1.PostgresCluster, l Login, password string, ca []byte) 
 	secret := &corev1.Secret{
 		ObjectMeta: objectMeta(c, l.Secret),
 		Type:       corev1.SecretTypeOpaque,
-		Data:       login(c, l.Role, l.Database, password, ca),
+		Data:       login(c, cmp.Or(l.User, l.Role), l.Database, password, ca),
 	}
 	if l.Foreign {
 		maps.DeleteFunc(secret.Data, func(key string, _ []byte) bool { return isOfPassword(key) })
@@ -56,11 +61,11 @@ func NewLoginSecret(c *v1.PostgresCluster, l Login, password string, ca []byte) 
 
 // isOfPassword says whether a key is there for a password alone.
 func isOfPassword(key string) bool {
-	return key == instanceapi.PasswordKey || key == "pgpass" || key == instanceapi.NextPasswordKey
+	return slices.Contains([]string{instanceapi.PasswordKey, "pgpass", instanceapi.NextPasswordKey, instanceapi.OtherUsernameKey, instanceapi.OtherPasswordKey}, key)
 }
 
-// RepairLoginSecret returns live with everything in it derived anew from the password
-// that it holds, or nil if it is so. Whoever edits the password in the Secret gets it
+// RepairLoginSecret returns live with everything in it derived anew from the login and
+// the password that it holds, or nil if it is so. Whoever edits the password in the Secret gets it
 // into the server and into the other forms. An empty password is made anew. An authority
 // that is new in ca.crt is so since now.
 func RepairLoginSecret(live *corev1.Secret, c *v1.PostgresCluster, l Login, ca []byte, now time.Time) *corev1.Secret {
@@ -68,6 +73,7 @@ func RepairLoginSecret(live *corev1.Secret, c *v1.PostgresCluster, l Login, ca [
 	if password == "" && !l.Foreign {
 		password = NewPassword()
 	}
+	l.User = UserOf(live, l)
 	repaired := repairLogin(live, c, l, password, ca, now)
 	if l.Foreign {
 		for key := range live.Data {

@@ -234,7 +234,7 @@ func checkDeclared(c *v1.PostgresCluster) error {
 }
 
 func checkRole(c *v1.PostgresCluster, r v1.RoleSpec) error {
-	if err := checkCertified(r); err != nil {
+	if err := errors.Join(checkCertified(r), checkLoginNames(c, r)); err != nil {
 		return err
 	}
 	if r.Name != appOwner(c) {

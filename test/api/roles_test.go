@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -231,6 +232,87 @@ func TestE01PasswordsAreExchanged(t *testing.T) {
 	})
 	c.Ask(v1.RotateAnnotation, "nobody")
 	c.AwaitAnswer(v1.RotateAnnotation, v1.ReasonRequestRefused, 1, "no role of the name has a password that the operator makes; name one of [app loader], or all")
+}
+
+// With a grace time logins take turns: the Secret leads to the next one in every form
+// once the primary has it, although the operator ends in the middle, and the status and
+// an event tell until when the one before is valid. Nothing more is written until then.
+// Names that are other roles' are refused.
+func TestE01LoginsTakeTurns(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	op := f.StartOperator()
+	graced := func(r *v1.RoleSpec) {
+		r.Rotation = &v1.RotationSpec{Grace: &metav1.Duration{Duration: time.Hour}}
+	}
+	c := f.Create("shop", role("loader", graced))
+	c.AwaitReady()
+	c.AwaitCondition(v1.ConditionDatabasesReady, metav1.ConditionTrue)
+	login := func(ctx context.Context) (map[string]string, error) {
+		secret, err := f.Kube.CoreV1().Secrets(f.Namespace).Get(ctx, "shop-role-loader", metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		values := map[string]string{}
+		for key, value := range secret.Data {
+			values[key] = string(value)
+		}
+		return values, nil
+	}
+	before, err := login(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Kubelet.Script("shop-1", framework.Script{State: func(s *instanceapi.State) { // its server takes its time
+		if s.Declared != nil {
+			s.Declared = &instanceapi.DeclaredState{Hash: s.Declared.Hash, Roles: slices.Clone(s.Declared.Roles), Databases: s.Declared.Databases}
+			for i := range s.Declared.Roles {
+				s.Declared.Roles[i].Next = ""
+			}
+		}
+	}})
+	c.Ask(v1.RotateAnnotation, "loader")
+	next := ""
+	f.Await("the next login is beside the present one", func(ctx context.Context) error {
+		now, err := login(ctx)
+		if err != nil {
+			return err
+		}
+		next = now[instanceapi.OtherPasswordKey]
+		return framework.Want("the logins", now["username"]+" "+now["password"]+" "+now[instanceapi.OtherUsernameKey], "loader "+before["password"]+" loader_1")
+	})
+	op.Stop()
+	f.Kubelet.Script("shop-1", framework.Script{})
+	second := f.StartOperator()
+	f.Await("the logins have changed places", func(ctx context.Context) error {
+		now, err := login(ctx)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(now["uri"], "loader_1:"+next+"@") {
+			return errors.New("the uri is of another login")
+		}
+		return framework.Want("the logins", now["username"]+" "+now["password"]+" "+now[instanceapi.OtherUsernameKey]+" "+now[instanceapi.OtherPasswordKey], "loader_1 "+next+" loader "+before["password"])
+	})
+	c.AwaitCondition(v1.ConditionProgressing, metav1.ConditionFalse, "")
+	row := c.Live().Status.Roles[0]
+	if row.Login != "loader_1" || row.PreviousLogin != "loader" || row.PreviousLoginUntil == nil || row.LastRotation == nil {
+		t.Errorf("the status says %+v", row)
+	}
+	f.Await("the event", func(ctx context.Context) error {
+		messages, err := c.Messages(ctx)
+		if err != nil {
+			return err
+		}
+		want := v1.ReasonPasswordRotated + ": role loader has a new password, which is in the Secret shop-role-loader, for the login loader_1; the login before, loader, is valid until "
+		if !slices.ContainsFunc(messages, func(m string) bool { return strings.HasPrefix(m, want) }) {
+			return fmt.Errorf("no %q in %q", want, messages)
+		}
+		return nil
+	})
+	wantQuiet(f, second)
+	c.Edit(role("loader_2"))
+	c.AwaitCondition(v1.ConditionSpecAccepted, metav1.ConditionFalse, "spec.roles[loader].rotation.grace: clients would log in as loader_2, which is another role; rename that one, or remove grace")
 }
 
 // E-04: the owner of the application's database has a Secret of the user's own, which is

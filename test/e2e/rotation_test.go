@@ -196,3 +196,60 @@ func wantOneWindow(t *testing.T, client string, logins []aLogin, old, fresh stri
 		t.Errorf("%s has never had the new password", client)
 	}
 }
+
+// E-01: with a grace time no login fails AT ALL, since the one before is valid until
+// every client has read the next one, and a session that was there stays. Afterwards
+// nobody logs in as before.
+func TestE01RotationWithAGraceTime(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	const grace = 3 * time.Minute
+	c := f.Create("turns", func(c *v1.PostgresCluster) {
+		c.Spec.Roles = []v1.RoleSpec{{Name: "loader", Login: true, Rotation: &v1.RotationSpec{Grace: &metav1.Duration{Duration: grace}}}}
+		c.Spec.Databases = []v1.DatabaseSpec{{Name: "facts", Owner: "loader"}}
+	})
+	c.AwaitReady()
+	c.AwaitCondition(v1.ConditionDatabasesReady, metav1.ConditionTrue)
+	const secret = "turns-role-loader"
+	old, err := f.Secret(t.Context(), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	startMountedClient(f, "mounted", secret)
+	lettingIn(f, "mounted", old["password"])
+
+	f.Kubectl("annotate", "pg/turns", v1.RotateAnnotation+"=loader")
+	var fresh map[string]string
+	f.Await(framework.Patience, "the Secret has the next login", func(ctx context.Context) error {
+		if fresh, err = f.Secret(ctx, secret); err != nil {
+			return err
+		}
+		return framework.Want("the logins", fresh["username"]+" "+fresh["other-username"], "loader_1 loader")
+	})
+	if err := wantForms(t.Context(), f, fresh, fresh["password"]); err != nil {
+		t.Error(err)
+	}
+	wantPSQL(f, fresh["uri"], "create table t(); discard all; select session_user, current_user, tableowner from pg_tables where tablename = 't'", "loader_1|loader|loader")
+	wantPSQL(f, old["uri"], "select current_user", "loader")
+	lettingIn(f, "mounted", fresh["password"])
+	logins, err := loginsOf(t.Context(), f, "mounted")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, l := range logins {
+		if l.Failed != "" {
+			t.Errorf("try %d of %d failed: %s", n, len(logins), l.Failed)
+		}
+	}
+	f.Await(grace+framework.Patience, "the login before is valid no more", func(ctx context.Context) error {
+		if _, err := f.PSQL(ctx, old["uri"], "select 1"); err == nil {
+			return errors.New("it is")
+		}
+		now, err := f.Secret(ctx, secret)
+		if err != nil {
+			return err
+		}
+		return framework.Want("the logins", now["username"]+" "+now["other-username"], "loader_1 ")
+	})
+	wantPSQL(f, fresh["uri"], "select session_user", "loader_1")
+}

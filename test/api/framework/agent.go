@@ -439,6 +439,9 @@ func (a *agent) noteNext(config instanceapi.Config, applied *instanceapi.Declare
 		if next := specs.NextPassword(secret); next != "" {
 			e.Next = instanceapi.PasswordMark(next)
 		}
+		if user := string(secret.Data[instanceapi.OtherUsernameKey]); user != "" {
+			e.Next = instanceapi.LoginMark(user, string(secret.Data[instanceapi.OtherPasswordKey]))
+		}
 	}
 }
 

@@ -172,6 +172,7 @@ const (
 	ReasonDeclaredRefused          = "DeclaredRefused"
 	ReasonAgentOutdated            = "AgentOutdated"
 	ReasonPasswordRotated          = "PasswordRotated"
+	ReasonLoginEnded               = "LoginEnded"
 	ReasonIssuedByOperator         = "IssuedByOperator"
 	ReasonServerCertificateShown   = "ServerCertificateShown"
 	ReasonServerCertificateNotYet  = "ServerCertificateNotYet"

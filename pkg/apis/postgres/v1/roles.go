@@ -93,10 +93,10 @@ type RoleSpec struct {
 	// Secret made by the operator, which status.roles names.
 	// +optional
 	PasswordSecret *SecretName `json:"passwordSecret,omitempty"`
-	// When the operator makes a new password and puts it into the Secret that it made.
-	// Between the server and whoever mounts the Secret there is a window in which the
-	// old password is refused; see docs/roles.md. Default: only when
-	// pgop.dev/rotate asks.
+	// When and how the operator makes a new password and puts it into the Secret that it
+	// made. Without grace there is a window, between the server and whoever mounts the
+	// Secret, in which the old password is refused; see docs/roles.md. Default: only when
+	// pgop.dev/rotate asks, and without grace.
 	// +optional
 	Rotation *RotationSpec `json:"rotation,omitempty"`
 	// Whether the role has no password, as one that logs in by a certificate or
@@ -111,19 +111,32 @@ type RoleSpec struct {
 	ClientCertificate bool `json:"clientCertificate,omitempty"`
 }
 
-// RotationSpec is when a password is exchanged.
+// RotationSpec is when and how a password is exchanged.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.cron) || has(self.grace)",message="spec.roles[].rotation: it says nothing; set cron for a schedule, grace for a time in which the login before stays valid, or remove rotation"
 type RotationSpec struct {
 	// Minute, hour, day of month, month and day of week, such as "0 3 1 * *" for the
 	// first of each month at 3:00. Five fields; no seconds, no words such as @monthly.
+	// Default: none, so that only pgop.dev/rotate asks.
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.trim().matches('^[0-9A-Za-z*/,-]+([ \\\\t]+[0-9A-Za-z*/,-]+){4}$')",message="spec.roles[].rotation.cron: five fields, minute, hour, day of month, month and day of week, such as \"0 3 1 * *\" for the first of each month at 3:00"
-	Cron string `json:"cron"`
+	// +optional
+	Cron string `json:"cron,omitempty"`
 	// Time zone of the fields, a name of the IANA database such as Europe/Berlin.
 	// Default Etc/UTC.
 	// +kubebuilder:default="Etc/UTC"
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	TimeZone string `json:"timeZone,omitempty"`
+	// For how long the login before stays valid after an exchange, from 1m to 8760h, such
+	// as 1h. Clients then log in by turns as two roles, <role>_1 and <role>_2, which act as
+	// this one; the Secret says as which. It is shorter than the schedule's times are apart.
+	// Default: none; the password is exchanged in place.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}([.][0-9]{1,6})?(ms|s|m|h)){1,4}$') && duration(self) >= duration('1m') && duration(self) <= duration('8760h')",message="spec.roles[].rotation.grace: a duration from 1m to 8760h, such as 1h"
+	// +optional
+	Grace *metav1.Duration `json:"grace,omitempty"`
 }
 
 // DatabaseSpec is a database of the server.
@@ -283,6 +296,15 @@ type RoleStatus struct {
 	// The Secret with its password; none: it has none from here.
 	// +optional
 	Secret string `json:"secret,omitempty"`
+	// The role as which the Secret logs in, with rotation.grace; none: as this one itself.
+	// +optional
+	Login string `json:"login,omitempty"`
+	// As which one could log in before, and still can; none: as no other.
+	// +optional
+	PreviousLogin string `json:"previousLogin,omitempty"`
+	// Until when the previous login is valid, at least.
+	// +optional
+	PreviousLoginUntil *metav1.Time `json:"previousLoginUntil,omitempty"`
 	// When the operator last began to exchange the password; none: it never has.
 	// +optional
 	LastRotation *metav1.Time `json:"lastRotation,omitempty"`

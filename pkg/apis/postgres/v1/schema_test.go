@@ -208,7 +208,13 @@ func TestCreation(t *testing.T) {
 		{"a role with a password of the user's own, and none", "spec.roles", "[{name: a, login: true, disablePassword: true, passwordSecret: {name: b}}]", "spec.roles[].disablePassword: with passwordSecret the role has a password"},
 		{"a role whose password is exchanged", "spec.roles", "[{name: a, login: true, rotation: {cron: '0 3 1 * *', timeZone: Europe/Berlin}}]", ""},
 		{"a password that is exchanged never", "spec.roles", "[{name: a, login: true, rotation: {cron: '@monthly'}}]", "spec.roles[].rotation.cron: five fields"},
-		{"a password that is exchanged at no time", "spec.roles", "[{name: a, login: true, rotation: {}}]", "cron: Required value"},
+		{"a password that is exchanged at no time", "spec.roles", "[{name: a, login: true, rotation: {}}]", "spec.roles[].rotation: it says nothing; set cron for a schedule, grace"},
+		{"a password that is exchanged with a grace time", "spec.roles", "[{name: a, login: true, rotation: {cron: '0 3 1 * *', grace: 24h}}]", ""},
+		{"a password that is exchanged with a grace time when somebody asks", "spec.roles", "[{name: a, login: true, rotation: {grace: 1h30m}}]", ""},
+		{"a grace time of no use", "spec.roles", "[{name: a, login: true, rotation: {grace: 59s}}]", "spec.roles[].rotation.grace: a duration from 1m to 8760h"},
+		{"a grace time without end", "spec.roles", "[{name: a, login: true, rotation: {grace: 8761h}}]", "spec.roles[].rotation.grace: a duration from 1m to 8760h"},
+		{"a grace time that is none", "spec.roles", "[{name: a, login: true, rotation: {grace: soon}}]", "spec.roles[].rotation.grace: a duration"},
+		{"a grace time for a password of the user's own", "spec.roles", "[{name: a, login: true, passwordSecret: {name: b}, rotation: {grace: 1h}}]", "spec.roles[].rotation: the operator exchanges passwords that it makes"},
 		{"a password of the user's own that is exchanged", "spec.roles", "[{name: a, login: true, passwordSecret: {name: b}, rotation: {cron: '0 3 1 * *'}}]", "spec.roles[].rotation: the operator exchanges passwords that it makes"},
 		{"a password of nobody that is exchanged", "spec.roles", "[{name: a, login: true, disablePassword: true, rotation: {cron: '0 3 1 * *'}}]", "spec.roles[].rotation: the operator"},
 		{"no password that is exchanged", "spec.roles", "[{name: a, login: true, clientCertificate: true, rotation: {cron: '0 3 1 * *'}}]", "spec.roles[].rotation: with clientCertificate the role has no password to exchange"},
@@ -506,7 +512,11 @@ func everyAcceptedFieldDecodes(t *testing.T, s *apischema.Schema, minimal func(t
 				putAt(o, append(slices.Clone(path[:3]), "type"), "LoadBalancer", s.Structural())
 			}
 			if slices.Contains(path, any("rotation")) { // so does this
-				o["spec"].(map[string]any)["roles"].([]any)[0].(map[string]any)["login"] = true
+				role := o["spec"].(map[string]any)["roles"].([]any)[0].(map[string]any)
+				role["login"] = true
+				if rotation, is := role["rotation"].(map[string]any); is && rotation["cron"] == nil && path[len(path)-1] == "timeZone" {
+					rotation["cron"] = "0 3 * * *"
+				}
 			}
 			stored, err := s.Create(o)
 			if err != nil {
@@ -721,7 +731,7 @@ func candidates(s *schema.Structural) []any {
 	values := []any{
 		filled(s), "10s", nil, map[string]any{}, []any{}, "", "a", "1Gi", "17", "1e3", "1E", "1e1.5", "1.5e3", ".5", "+1", "1e40", "9223372036854775808", "true", "yes", "Retain", "app", "192.0.2.0/24",
 		true, false, int64(0), int64(1), int64(17), int64(-1), int64(1) << 31, int64(1) << 33, int64(1<<63 - 1), 1.0, 17.0, 1.5, 1e30, -1e30,
-		"aaa", "0 3 * * *", "30d", "https://minio.example.com:9000", "2026-11-27T12:00:00Z", "0/3000148", "50Mi", "full",
+		"aaa", "0 3 * * *", "30d", "1h", "https://minio.example.com:9000", "2026-11-27T12:00:00Z", "0/3000148", "50Mi", "full",
 		filledByName["store"], map[string]any{"bucket": "aaa"}, map[string]any{"claim": "a"}, map[string]any{"backup": "a"}, map[string]any{"name": "a"},
 		[]any{"a"}, []any{nil}, map[string]any{"a": "b"}, map[string]any{"a": nil}, map[string]any{"a": int64(1)},
 	}

@@ -54,10 +54,10 @@ type RoleSpecApplyConfiguration struct {
 	// application's database may have one, too. Default: a role that logs in has a
 	// Secret made by the operator, which status.roles names.
 	PasswordSecret *SecretNameApplyConfiguration `json:"passwordSecret,omitempty"`
-	// When the operator makes a new password and puts it into the Secret that it made.
-	// Between the server and whoever mounts the Secret there is a window in which the
-	// old password is refused; see docs/roles.md. Default: only when
-	// pgop.dev/rotate asks.
+	// When and how the operator makes a new password and puts it into the Secret that it
+	// made. Without grace there is a window, between the server and whoever mounts the
+	// Secret, in which the old password is refused; see docs/roles.md. Default: only when
+	// pgop.dev/rotate asks, and without grace.
 	Rotation *RotationSpecApplyConfiguration `json:"rotation,omitempty"`
 	// Whether the role has no password, as one that logs in by a certificate or
 	// otherwise by spec.postgres.hba. Default false.

@@ -17,6 +17,12 @@ type RoleStatusApplyConfiguration struct {
 	Ready *bool `json:"ready,omitempty"`
 	// The Secret with its password; none: it has none from here.
 	Secret *string `json:"secret,omitempty"`
+	// The role as which the Secret logs in, with rotation.grace; none: as this one itself.
+	Login *string `json:"login,omitempty"`
+	// As which one could log in before, and still can; none: as no other.
+	PreviousLogin *string `json:"previousLogin,omitempty"`
+	// Until when the previous login is valid, at least.
+	PreviousLoginUntil *metav1.Time `json:"previousLoginUntil,omitempty"`
 	// When the operator last began to exchange the password; none: it never has.
 	LastRotation *metav1.Time `json:"lastRotation,omitempty"`
 	// When it does so next, as rotation asks.
@@ -52,6 +58,30 @@ func (b *RoleStatusApplyConfiguration) WithReady(value bool) *RoleStatusApplyCon
 // If called multiple times, the Secret field is set to the value of the last call.
 func (b *RoleStatusApplyConfiguration) WithSecret(value string) *RoleStatusApplyConfiguration {
 	b.Secret = &value
+	return b
+}
+
+// WithLogin sets the Login field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Login field is set to the value of the last call.
+func (b *RoleStatusApplyConfiguration) WithLogin(value string) *RoleStatusApplyConfiguration {
+	b.Login = &value
+	return b
+}
+
+// WithPreviousLogin sets the PreviousLogin field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PreviousLogin field is set to the value of the last call.
+func (b *RoleStatusApplyConfiguration) WithPreviousLogin(value string) *RoleStatusApplyConfiguration {
+	b.PreviousLogin = &value
+	return b
+}
+
+// WithPreviousLoginUntil sets the PreviousLoginUntil field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PreviousLoginUntil field is set to the value of the last call.
+func (b *RoleStatusApplyConfiguration) WithPreviousLoginUntil(value metav1.Time) *RoleStatusApplyConfiguration {
+	b.PreviousLoginUntil = &value
 	return b
 }
 

@@ -2,17 +2,27 @@
 
 package v1
 
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // RotationSpecApplyConfiguration represents a declarative configuration of the RotationSpec type for use
 // with apply.
 //
-// RotationSpec is when a password is exchanged.
+// RotationSpec is when and how a password is exchanged.
 type RotationSpecApplyConfiguration struct {
 	// Minute, hour, day of month, month and day of week, such as "0 3 1 * *" for the
 	// first of each month at 3:00. Five fields; no seconds, no words such as @monthly.
+	// Default: none, so that only pgop.dev/rotate asks.
 	Cron *string `json:"cron,omitempty"`
 	// Time zone of the fields, a name of the IANA database such as Europe/Berlin.
 	// Default Etc/UTC.
 	TimeZone *string `json:"timeZone,omitempty"`
+	// For how long the login before stays valid after an exchange, from 1m to 8760h, such
+	// as 1h. Clients then log in by turns as two roles, <role>_1 and <role>_2, which act as
+	// this one; the Secret says as which. It is shorter than the schedule's times are apart.
+	// Default: none; the password is exchanged in place.
+	Grace *metav1.Duration `json:"grace,omitempty"`
 }
 
 // RotationSpecApplyConfiguration constructs a declarative configuration of the RotationSpec type for use with
@@ -34,5 +44,13 @@ func (b *RotationSpecApplyConfiguration) WithCron(value string) *RotationSpecApp
 // If called multiple times, the TimeZone field is set to the value of the last call.
 func (b *RotationSpecApplyConfiguration) WithTimeZone(value string) *RotationSpecApplyConfiguration {
 	b.TimeZone = &value
+	return b
+}
+
+// WithGrace sets the Grace field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Grace field is set to the value of the last call.
+func (b *RotationSpecApplyConfiguration) WithGrace(value metav1.Duration) *RotationSpecApplyConfiguration {
+	b.Grace = &value
 	return b
 }
