@@ -55,16 +55,38 @@ func (s *State) hasReignedLast(in Input) bool {
 // A Lease that was released is left to others for a while.
 func (s *State) mayTakeBack(c Settings, in Input) bool {
 	l := in.Lease
-	return !l.Holder.IsZero() || len(l.Record.Members) == 0 || in.Now-l.SeenAt >= c.LeaseDuration
+	return !l.Holder.IsZero() || len(l.Record.Members) == 0 || in.Now-l.SeenAt >= takeBackAfter(c, l.Record)
 }
+
+// takeBackAfter is for how long a Lease that was released is left to others. One that has
+// named a nominee has ended in order, and has everything: if that one fails, it comes
+// before those who may lack something.
+func takeBackAfter(c Settings, record Record) Time {
+	if record.Nominee != "" && mayLack(c) {
+		return c.LeaseDuration / 2
+	}
+	return c.LeaseDuration
+}
+
+// mayLack says whether a member may lack what was acknowledged.
+func mayLack(c Settings) bool { return c.Mode == Async }
 
 // mayStand says whether this instance, which may elect, may be elected now.
 func (s *State) mayStand(c Settings, in Input) bool {
 	nominee := in.Lease.Record.Nominee
-	if in.Lease.Holder.IsZero() && nominee != "" && nominee != s.Me.Instance && in.Now-in.Lease.SeenAt < c.NomineeFirst {
+	if in.Lease.Holder.IsZero() && nominee != "" && nominee != s.Me.Instance && in.Now-in.Lease.SeenAt < standAfter(c) {
 		return false
 	}
 	return in.Now >= s.standAgain
+}
+
+// standAfter is for how long others let a nominee stand alone. In between the last holder
+// takes the Lease back where only that one has everything for sure.
+func standAfter(c Settings) Time {
+	if mayLack(c) {
+		return c.LeaseDuration
+	}
+	return c.NomineeFirst
 }
 
 // takeBack claims the Lease for the data that held it last. No other data can

@@ -219,6 +219,30 @@ func TestNomineeStandsFirst(t *testing.T) {
 			t.Fatalf("got %+v", out)
 		}
 	})
+	t.Run("others who may lack something leave the Lease to its last holder next", func(t *testing.T) {
+		release := func(holder string) *bench {
+			b := newBench(t, async)
+			b.see(Holder{}, Record{Term: 5, Timeline: 1, SystemID: "7", HolderDataID: holder, Members: []Member{ma, mb}, Votes: 1, Nominee: "b"})
+			return b
+		}
+		other, last := release("dx"), release("da")
+		other.pass(async.LeaseDuration - 1)
+		if out := other.step(); out.Ask != nil {
+			t.Errorf("another stands: %+v", out)
+		}
+		other.pass(1)
+		if out := other.step(); out.Ask == nil {
+			t.Error("another does not stand though nobody takes over")
+		}
+		last.pass(async.LeaseDuration/2 - 1)
+		if out := last.step(); out.Write != nil {
+			t.Errorf("the last holder leaves the nominee no time: %+v", out)
+		}
+		last.pass(1)
+		if w := last.write(); w.Record.HolderDataID != "da" {
+			t.Errorf("the last holder wrote %+v", w)
+		}
+	})
 	t.Run("a voter does not wait", func(t *testing.T) {
 		b := released(t, "b")
 		b.in.Requests = []VoteRequest{{Candidate: mb, Term: 6, Version: b.in.Lease.Version}}
