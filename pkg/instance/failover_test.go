@@ -217,6 +217,31 @@ func endBeforePromotion(t *testing.T, stage func(elected *testPod)) {
 	w.awaitMembers(2)
 }
 
+// The nominee of a switchover does not take over. In async the other member may
+// lack what the old primary has, and so that one takes back.
+func TestNomineeThatDoesNotTakeOver(t *testing.T) {
+	t.Parallel()
+	w, pods := three(t, instanceapi.HA{})
+	primary, behind := pods["shop-1"], pods["shop-3"]
+	pods["shop-2"].loseKubernetes()
+	thaw := behind.freeze("backend_type = 'walreceiver'")
+	must(t, primary.sql.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name LIKE 'shop-3.%'"))
+	must(t, primary.sql.Exec(t.Context(), "CREATE TABLE public.kept AS SELECT 43 AS i"))
+	before, _ := w.record()
+	w.apply(func() { w.config.Switchover = &instanceapi.Switchover{To: "shop-2", From: "shop-1", Term: before.Term} })
+	w.eventually("the Lease is released", func() bool { r, holder := w.record(); return holder == "" && r.Nominee == "shop-2" && len(r.Members) == 2 },
+		func() string { r, h := w.record(); return fmt.Sprintf("%s of %q", r, h) })
+	thaw()
+	w.eventually("a primary", func() bool { r, holder := w.record(); return r.Term > before.Term && holder != "" && isReady(pods[holder].State(context.Background())) },
+		func() string { r, h := w.record(); return fmt.Sprintf("%s of %q", r, h) })
+	if _, holder := w.record(); holder != "shop-1" {
+		t.Errorf("%s took over", holder)
+	}
+	if got := primary.query("SELECT i FROM public.kept"); got != "43" {
+		t.Errorf("what was written is %q", got)
+	}
+}
+
 // C-05: a replica that has not followed the last primary is promoted by force. It
 // begins a timeline that nobody has had, by which that primary, when it is back, tells
 // that it has gone another way.
