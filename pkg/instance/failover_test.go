@@ -229,10 +229,16 @@ func TestNomineeThatDoesNotTakeOver(t *testing.T) {
 	must(t, primary.sql.Exec(t.Context(), "CREATE TABLE public.kept AS SELECT 43 AS i"))
 	before, _ := w.record()
 	w.apply(func() { w.config.Switchover = &instanceapi.Switchover{To: "shop-2", From: "shop-1", Term: before.Term} })
-	w.eventually("the Lease is released", func() bool { r, holder := w.record(); return holder == "" && r.Nominee == "shop-2" && len(r.Members) == 2 },
+	w.eventually("the Lease is released", func() bool {
+		r, holder := w.record()
+		return holder == "" && r.Nominee == "shop-2" && len(r.Members) == 2
+	},
 		func() string { r, h := w.record(); return fmt.Sprintf("%s of %q", r, h) })
 	thaw()
-	w.eventually("a primary", func() bool { r, holder := w.record(); return r.Term > before.Term && holder != "" && isReady(pods[holder].State(context.Background())) },
+	w.eventually("a primary", func() bool {
+		r, holder := w.record()
+		return r.Term > before.Term && holder != "" && isReady(pods[holder].State(context.Background()))
+	},
 		func() string { r, h := w.record(); return fmt.Sprintf("%s of %q", r, h) })
 	if _, holder := w.record(); holder != "shop-1" {
 		t.Errorf("%s took over", holder)
