@@ -16,19 +16,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// window is how far back compression looks. Readers need that much memory, and
-// writers some times more.
-const window = 1 << 20
-
-var encoders = sync.Pool{New: func() any {
-	// WAL and table pages are compressed as fast as may be: the time until a
-	// segment is archived counts for more than its size. Errors come from the
-	// options alone, which are right.
-	encoder, _ := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(window),
-		zstd.WithEncoderConcurrency(2), zstd.WithZeroFrames(true))
-	return encoder
-}}
-
 var decoders = sync.Pool{New: func() any {
 	decoder, _ := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(8*window))
 	return decoder
@@ -54,7 +41,7 @@ type upload struct {
 
 	seal    Seal
 	key     string
-	encoder *zstd.Encoder
+	content *compressor
 	sum     hash.Hash
 	pipe    *counter
 	done    chan error
@@ -64,8 +51,8 @@ type upload struct {
 func (r *Repository) begin(ctx context.Context, key string) *upload {
 	reader, writer := io.Pipe()
 	u := &upload{ctx: ctx, repository: r, seal: Seal{Name: r.layout.name(key), System: r.layout.SystemID}, key: key,
-		encoder: encoders.Get().(*zstd.Encoder), sum: sha256.New(), pipe: &counter{PipeWriter: writer}, done: make(chan error, 1)}
-	u.encoder.Reset(u.pipe)
+		sum: sha256.New(), pipe: &counter{PipeWriter: writer}, done: make(chan error, 1)}
+	u.content = newCompressor(u.pipe)
 	go func() {
 		err := r.store.Create(ctx, key, reader)
 		// Whoever writes learns of it at once.
@@ -84,7 +71,7 @@ func orElse(err, otherwise error) error {
 
 // Write compresses and sends. Its errors may be the store's.
 func (u *upload) Write(p []byte) (int, error) {
-	n, err := u.encoder.Write(p)
+	n, err := u.content.Write(p)
 	_, _ = u.sum.Write(p[:n]) // it never fails
 	u.seal.Size += int64(n)
 	return n, err
@@ -92,7 +79,7 @@ func (u *upload) Write(p []byte) (int, error) {
 
 // finish returns when the object is in the store, or with the store's error.
 func (u *upload) finish() (Stored, error) {
-	err := u.encoder.Close()
+	err := u.content.Close()
 	if err == nil {
 		err = u.writeSeal()
 	}
@@ -101,7 +88,6 @@ func (u *upload) finish() (Stored, error) {
 	}
 	size := u.pipe.count
 	_ = u.pipe.Close() // it never fails
-	u.recycle()
 	err = <-u.done
 	if errors.Is(err, ErrExists) {
 		return u.findSame(err)
@@ -144,18 +130,12 @@ func (u *upload) writeSeal() error {
 // store's is the better cause: it came first.
 func (u *upload) abort(cause error) error {
 	_ = u.pipe.CloseWithError(cause) // it never fails
-	// The encoder writes to a pipe that is closed, and ends.
-	_ = u.encoder.Close()
-	u.recycle()
+	// What it has still goes to a pipe that is closed.
+	_ = u.content.Close()
 	if err := <-u.done; err != nil && !errors.Is(err, cause) {
 		return err
 	}
 	return cause
-}
-
-func (u *upload) recycle() {
-	u.encoder.Reset(nil)
-	encoders.Put(u.encoder)
 }
 
 // counter counts what goes into the pipe.
