@@ -51,7 +51,7 @@ func (s *Store) createWhole(ctx context.Context, key string, part *buffer) error
 	return err
 }
 
-// createInParts sends what is in part, and then the rest, through part.
+// createInParts sends what is in part, and then the rest.
 func (s *Store) createInParts(ctx context.Context, key string, part *buffer, rest io.Reader) error {
 	// Services that look at the condition only at the end would have it all sent
 	// for nothing.
@@ -78,22 +78,35 @@ func (s *Store) createInParts(ctx context.Context, key string, part *buffer, res
 	return nil
 }
 
-func (s *Store) sendParts(ctx context.Context, key, upload string, part *buffer, rest io.Reader) ([]minio.CompletePart, error) {
+// sendParts sends what is in first, and then the rest: while the service takes one part,
+// the next is read. After an error that may go on for as long as rest lasts.
+func (s *Store) sendParts(ctx context.Context, key, upload string, first *buffer, rest io.Reader) ([]minio.CompletePart, error) {
+	second := &buffer{}
 	var sent []minio.CompletePart
-	for ended := false; part.size > 0; {
+	for part, next, ended := first, second, false; part.size > 0; part, next = next, part {
+		filled := make(chan error, 1)
+		isLast := ended
+		if !isLast {
+			go func() {
+				var err error
+				ended, err = next.fill(rest, partSize)
+				filled <- err
+			}()
+		}
 		answer, err := s.core.PutObjectPart(ctx, s.config.Bucket, key, upload, len(sent)+1,
 			part.reader(), part.size, minio.PutObjectPartOptions{Sha256Hex: part.checksum(), DisableContentSha256: true})
 		if err != nil {
 			return nil, err
 		}
 		sent = append(sent, minio.CompletePart{PartNumber: answer.PartNumber, ETag: answer.ETag})
-		if ended {
+		if isLast {
 			break
 		}
-		if ended, err = part.fill(rest, partSize); err != nil {
+		if err := <-filled; err != nil {
 			return nil, err
 		}
 	}
+	second.free()
 	return sent, nil
 }
 
