@@ -198,13 +198,13 @@ func TestC26VolumeReadOnlyForAWhile(t *testing.T) {
 		}
 		return err
 	})
-	f.Await(framework.Patience, "the status says why", func(ctx context.Context) error {
+	f.Await(framework.Patience, "the status says why, and that another serves", func(ctx context.Context) error {
 		live, err := c.Get(ctx)
 		if err != nil {
 			return err
 		}
 		for _, m := range live.Status.Members {
-			if m.Name == former.Name && !m.Ready && strings.Contains(m.Message, "read-only file system") {
+			if m.Name == former.Name && !m.Ready && strings.Contains(m.Message, "read-only file system") && live.Status.Phase == v1.PhaseDegraded {
 				return nil
 			}
 		}
