@@ -97,11 +97,7 @@ func TestC27DeadPrimaryStaysTerminating(t *testing.T) {
 	release := f.HoldContainers(string(former.UID)) // so that it is never told to stop
 	killServer(f, string(former.UID))
 	c.DeletePod(former.Name)
-	var primary string
-	f.Await(framework.Patience, "another primary takes writes", func(ctx context.Context) (err error) {
-		primary, err = c.TrySQL(ctx, framework.RW, "insert into kept values (2) returning current_setting('cluster_name')")
-		return err
-	})
+	primary := c.AwaitWrites(former.Name, "insert into kept values (2)")
 	isListed := func(ctx context.Context) error {
 		names, err := c.TrySQLIn(ctx, primary, "show synchronous_standby_names")
 		if err != nil {

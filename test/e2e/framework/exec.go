@@ -157,6 +157,20 @@ func (c *Cluster) AwaitRows(service Service, sql, rows string) {
 	})
 }
 
+// AwaitWrites waits until another instance than former takes an insert through the rw
+// Service, and returns which: one whose pod was just deleted may serve for a moment.
+func (c *Cluster) AwaitWrites(former, insert string) (primary string) {
+	c.f.T.Helper()
+	c.f.Await(Patience, "another primary than "+former+" takes writes", func(ctx context.Context) (err error) {
+		primary, err = c.TrySQL(ctx, RW, insert+" returning current_setting('cluster_name')")
+		if err == nil && primary == former {
+			return fmt.Errorf("%s serves", former)
+		}
+		return err
+	})
+	return primary
+}
+
 // TryShell runs a shell script in an instance's container.
 func (c *Cluster) TryShell(ctx context.Context, instance, script string) (string, error) {
 	return c.f.execIn(ctx, instance, Container, "", script)
