@@ -38,7 +38,7 @@ func TestB08B20OperatorOfOneNamespace(t *testing.T) {
 		return framework.Want("pods", len(c.Pods()), 3)
 	})
 	if framework.IsLocal() {
-		mark := f.AuditMark()
+		mark := f.MarkAudit()
 		f.Pause(10 * time.Second)
 		inside := "system:serviceaccount:" + f.Namespace + ":postgres-operator"
 		for _, r := range append(f.Requests(framework.OperatorUser, mark), f.Requests(inside, mark)...) {

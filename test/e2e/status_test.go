@@ -103,9 +103,9 @@ func TestF04SettledClusterWritesNothing(t *testing.T) {
 	})
 
 	before, live := versions(t, f), c.Live()
-	var mark int64
+	var mark framework.AuditMark
 	if framework.IsLocal() {
-		mark = f.AuditMark()
+		mark = f.MarkAudit()
 	}
 	renewed, window := f.Lease("calm"), idleWindow(t)
 	f.Pause(window)

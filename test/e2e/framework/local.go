@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -267,32 +268,52 @@ func (r Request) Writes() bool {
 
 // Requests are those of the user since the mark that concern the test's
 // namespace, or all namespaces.
-func (f *Framework) Requests(user string, mark int64) []Request {
+func (f *Framework) Requests(user string, mark AuditMark) []Request {
 	f.T.Helper()
-	file, err := os.Open(auditLog())
+	var requests []Request
+	for _, path := range logsSince(f, mark) {
+		file, err := os.Open(path)
+		if err != nil {
+			f.T.Fatal(err)
+		}
+		defer file.Close()
+		if info, err := file.Stat(); err == nil && os.SameFile(info, mark.file) {
+			_, err = file.Seek(mark.file.Size(), io.SeekStart)
+			if err != nil {
+				f.T.Fatal(err)
+			}
+		}
+		lines := bufio.NewScanner(file)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			r, ok := parseRequest(lines.Bytes())
+			if ok && r.User == user && (r.ObjectRef.Namespace == f.Namespace || r.ObjectRef.Namespace == "") {
+				requests = append(requests, r)
+			}
+		}
+		if err := lines.Err(); err != nil {
+			f.T.Fatal(err)
+		}
+	}
+	return requests
+}
+
+// logsSince are the files of the audit log from the mark on, in order. When one is
+// full, the API server gives it another name and begins a new one.
+func logsSince(f *Framework, mark AuditMark) []string {
+	f.T.Helper()
+	full, err := filepath.Glob(strings.TrimSuffix(auditLog(), ".log") + "-*.log")
 	if err != nil {
 		f.T.Fatal(err)
 	}
-	defer file.Close()
-	if info, err := file.Stat(); err != nil || info.Size() < mark {
-		f.T.Fatalf("the audit log was begun anew meanwhile (%v): nothing can be counted in it; run the test again", err)
-	}
-	if _, err := file.Seek(mark, 0); err != nil {
-		f.T.Fatal(err)
-	}
-	var requests []Request
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		r, ok := parseRequest(lines.Bytes())
-		if ok && r.User == user && (r.ObjectRef.Namespace == f.Namespace || r.ObjectRef.Namespace == "") {
-			requests = append(requests, r)
+	logs := append(full, auditLog()) // their names are times, and sorted
+	for i, path := range logs {
+		if info, err := os.Stat(path); err == nil && os.SameFile(info, mark.file) {
+			return logs[i:]
 		}
 	}
-	if err := lines.Err(); err != nil {
-		f.T.Fatal(err)
-	}
-	return requests
+	f.T.Fatal("the audit log that was marked is gone: nothing can be counted in it")
+	return nil
 }
 
 func parseRequest(line []byte) (Request, bool) {
@@ -307,14 +328,17 @@ func parseRequest(line []byte) (Request, bool) {
 	return entry.Request, true
 }
 
-// AuditMark is the present end of the audit log.
-func (f *Framework) AuditMark() int64 {
+// AuditMark is an end that the audit log had.
+type AuditMark struct{ file os.FileInfo }
+
+// MarkAudit returns the present end of the audit log.
+func (f *Framework) MarkAudit() AuditMark {
 	f.T.Helper()
 	info, err := os.Stat(auditLog())
 	if err != nil {
 		f.T.Fatal(err)
 	}
-	return info.Size()
+	return AuditMark{info}
 }
 
 func auditLog() string { return filepath.Join(stateDirectory(), "logs", "audit.log") }
