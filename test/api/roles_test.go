@@ -160,14 +160,7 @@ func TestE01PasswordsAreExchanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Kubelet.Script("shop-1", framework.Script{State: func(s *instanceapi.State) { // its server takes its time
-		if s.Declared != nil {
-			s.Declared = &instanceapi.DeclaredState{Hash: s.Declared.Hash, Roles: slices.Clone(s.Declared.Roles), Databases: s.Declared.Databases}
-			for i := range s.Declared.Roles {
-				s.Declared.Roles[i].Next = ""
-			}
-		}
-	}})
+	f.Kubelet.Script("shop-1", framework.Script{State: withoutNextPasswords}) // its server takes its time
 	c.Ask(v1.RotateAnnotation, "loader")
 	next := ""
 	f.Await("the Secret has the next password", func(ctx context.Context) error {
@@ -234,6 +227,17 @@ func TestE01PasswordsAreExchanged(t *testing.T) {
 	c.AwaitAnswer(v1.RotateAnnotation, v1.ReasonRequestRefused, 1, "no role of the name has a password that the operator makes; name one of [app loader], or all")
 }
 
+// withoutNextPasswords is what an agent says whose server has none of the next passwords.
+func withoutNextPasswords(s *instanceapi.State) {
+	if s.Declared == nil {
+		return
+	}
+	s.Declared = &instanceapi.DeclaredState{Hash: s.Declared.Hash, Roles: slices.Clone(s.Declared.Roles), Databases: s.Declared.Databases}
+	for i := range s.Declared.Roles {
+		s.Declared.Roles[i].Next = ""
+	}
+}
+
 // With a grace time logins take turns: the Secret leads to the next one in every form
 // once the primary has it, although the operator ends in the middle, and the status and
 // an event tell until when the one before is valid. Nothing more is written until then.
@@ -263,14 +267,7 @@ func TestE01LoginsTakeTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Kubelet.Script("shop-1", framework.Script{State: func(s *instanceapi.State) { // its server takes its time
-		if s.Declared != nil {
-			s.Declared = &instanceapi.DeclaredState{Hash: s.Declared.Hash, Roles: slices.Clone(s.Declared.Roles), Databases: s.Declared.Databases}
-			for i := range s.Declared.Roles {
-				s.Declared.Roles[i].Next = ""
-			}
-		}
-	}})
+	f.Kubelet.Script("shop-1", framework.Script{State: withoutNextPasswords}) // its server takes its time
 	c.Ask(v1.RotateAnnotation, "loader")
 	next := ""
 	f.Await("the next login is beside the present one", func(ctx context.Context) error {
