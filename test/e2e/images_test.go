@@ -19,7 +19,10 @@ import (
 	"github.com/pgop/postgres-operator/test/e2e/framework"
 )
 
-const postgres17 = "docker.io/library/postgres:17"
+const (
+	postgres15 = "docker.io/library/postgres:15"
+	postgres17 = "docker.io/library/postgres:17"
+)
 
 // Every legal image reference is taken as it is: the version comes from the
 // field and from the server, never from the tag.
@@ -67,7 +70,7 @@ func TestA16TagsDigestsAndPorts(t *testing.T) {
 func TestA16ImageOfAnotherMajorVersion(t *testing.T) {
 	t.Parallel()
 	f := framework.New(t)
-	c := f.Create("major", framework.Image("docker.io/library/postgres:15"))
+	c := f.Create("major", framework.Image(postgres15))
 	message := c.AwaitCondition(v1.ConditionReady, metav1.ConditionFalse, "PostgreSQL 15", "spec.postgres.version says 17")
 	t.Logf("an image of 15 for version 17: %s", message)
 	if n := c.Pod("major-1").Status.ContainerStatuses[0].RestartCount; n != 0 {
@@ -79,7 +82,7 @@ func TestA16ImageOfAnotherMajorVersion(t *testing.T) {
 
 	// The same on data that exists: the instance restarts with the image, and
 	// the data is left alone.
-	c.Edit(framework.Image("docker.io/library/postgres:15"))
+	c.Edit(framework.Image(postgres15))
 	c.AwaitCondition(v1.ConditionReady, metav1.ConditionFalse, "PostgreSQL 15", "spec.postgres.version says 17")
 	c.Edit(framework.Image(""))
 	c.AwaitReady()

@@ -62,19 +62,33 @@ func stateDirectory() string { return filepath.Dir(os.Getenv("KUBECONFIG")) }
 // has another id than Docker's, and returns its name.
 func (f *Framework) LoadUIDImage(uid int) string {
 	f.T.Helper()
+	f.loadPostgres("--major", "17", "--uid", strconv.Itoa(uid))
+	return fmt.Sprintf("docker.io/library/postgres:17-uid%d", uid)
+}
+
+// LoadEarlierImage makes and loads an image with an earlier minor version of
+// PostgreSQL 15 than the cluster has, and returns its name.
+func (f *Framework) LoadEarlierImage() string {
+	f.T.Helper()
+	f.loadPostgres("--major", "15", "--earlier")
+	return "docker.io/library/postgres:15-earlier"
+}
+
+// loadPostgres makes an image of PostgreSQL and loads it into every node.
+func (f *Framework) loadPostgres(flags ...string) {
+	f.T.Helper()
 	cache := os.Getenv("LOCALCLUSTER_CACHE")
 	if cache == "" {
 		cache = "/var/cache/pgop-localcluster"
 	}
-	cmd := exec.CommandContext(f.ctx(), "go", "-C", localSource, "run", "./images/cmd/image", "postgres",
-		"--major", "17", "--uid", strconv.Itoa(uid), "--cache", filepath.Join(cache, "images"))
+	args := append([]string{"-C", localSource, "run", "./images/cmd/image", "postgres", "--cache", filepath.Join(cache, "images")}, flags...)
+	cmd := exec.CommandContext(f.ctx(), "go", args...)
 	cmd.Stderr = os.Stderr
 	archive, err := cmd.Output()
 	if err != nil {
-		f.T.Fatalf("make the image with another uid: %v", err)
+		f.T.Fatalf("make the image of PostgreSQL with %v: %v", flags, err)
 	}
 	f.LocalCluster("load", strings.TrimSpace(string(archive)))
-	return fmt.Sprintf("docker.io/library/postgres:17-uid%d", uid)
 }
 
 // TagImage gives an image another name on every node.

@@ -7,6 +7,7 @@
 //
 //	program on this machine --BuildBinary--> image with that program only
 //	Debian packages --EnsurePostgres--> postgres:<major> --EnsurePostgresUID--> same, other user
+//	the same, without security updates --EnsurePostgresEarlier--> an earlier minor version
 //
 // A file appears under its final name only when it is complete, so whoever sees
 // it may trust it.

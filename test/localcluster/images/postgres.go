@@ -49,11 +49,27 @@ func EnsurePostgres(ctx context.Context, cacheDir string, major int, progress fu
 	if err != nil {
 		return "", err
 	}
-	return ensureCached(ctx, cacheDir, fmt.Sprintf("postgres-%d", major), recipe.hash(), func(tarPath string) error {
-		progress("making image %s from Debian %s: about a minute", recipe.name, recipe.release)
-		return recipe.make(ctx, tarPath)
-	})
+	return recipe.ensure(ctx, cacheDir, fmt.Sprintf("postgres-%d", major), progress)
 }
+
+// PostgresEarlierName is the name of the image that EnsurePostgresEarlier makes.
+func PostgresEarlierName(major int) string { return PostgresName(major) + "-earlier" }
+
+// EnsurePostgresEarlier returns the archive of an image as EnsurePostgres's with the
+// minor version that the Debian release has without its security updates: an earlier
+// one, but for the weeks after a point release, in which both are the same.
+func EnsurePostgresEarlier(ctx context.Context, cacheDir string, major int, progress func(format string, args ...any)) (tarPath string, err error) {
+	recipe, err := recipeFor(major)
+	if err != nil {
+		return "", err
+	}
+	recipe.name = PostgresEarlierName(major)
+	recipe.options = append(recipe.options, withoutSecurityUpdates)
+	return recipe.ensure(ctx, cacheDir, fmt.Sprintf("postgres-%d-earlier", major), progress)
+}
+
+// withoutSecurityUpdates makes mmdebstrap's apt forget Debian's security archive.
+const withoutSecurityUpdates = `--setup-hook=sed -i '/-security /d' "$1/etc/apt/sources.list"`
 
 // recipe is everything that decides what an image holds.
 type recipe struct {
@@ -112,6 +128,14 @@ func postgresConfig(major int) v1.Config {
 		ExposedPorts: map[string]struct{}{"5432/tcp": {}},
 		StopSignal:   "SIGINT",
 	}
+}
+
+// ensure returns the archive that the cache has below prefix, or makes it.
+func (r recipe) ensure(ctx context.Context, cacheDir, prefix string, progress Progress) (tarPath string, err error) {
+	return ensureCached(ctx, cacheDir, prefix, r.hash(), func(tarPath string) error {
+		progress("making image %s from Debian %s: about a minute", r.name, r.release)
+		return r.make(ctx, tarPath)
+	})
 }
 
 // hash changes whenever the image would.

@@ -2,7 +2,7 @@
 //
 //	image operator --binary FILE --name IMAGE --out ARCHIVE
 //	image binary   --binary FILE --name IMAGE --path PATH --out ARCHIVE
-//	image postgres --major MAJOR [--uid UID] --cache DIR
+//	image postgres --major MAJOR [--uid UID | --earlier] --cache DIR
 //
 // The last prints the path of the archive that it made or found.
 package main
@@ -72,12 +72,16 @@ func ensurePostgres(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("postgres", flag.ExitOnError)
 	major := flags.Int("major", 17, "major version of PostgreSQL")
 	uid := flags.Int("uid", 0, "user and group id of postgres, if not the official image's")
+	earlier := flags.Bool("earlier", false, "with the minor version that Debian has without its security updates")
 	cache := flags.String("cache", "", "directory that keeps the archive")
 	flags.Parse(args)
 	if err := requireFlags(flags, "cache"); err != nil {
 		return err
 	}
-	tarPath, err := ensureVariant(ctx, *cache, *major, *uid)
+	if *uid != 0 && *earlier {
+		return errors.New("postgres: give --uid or --earlier, not both")
+	}
+	tarPath, err := ensureVariant(ctx, *cache, *major, *uid, *earlier)
 	if err != nil {
 		return err
 	}
@@ -85,11 +89,14 @@ func ensurePostgres(ctx context.Context, args []string) error {
 	return nil
 }
 
-func ensureVariant(ctx context.Context, cache string, major, uid int) (string, error) {
-	if uid == 0 {
-		return images.EnsurePostgres(ctx, cache, major, report)
+func ensureVariant(ctx context.Context, cache string, major, uid int, earlier bool) (string, error) {
+	switch {
+	case earlier:
+		return images.EnsurePostgresEarlier(ctx, cache, major, report)
+	case uid != 0:
+		return images.EnsurePostgresUID(ctx, cache, major, uid, report)
 	}
-	return images.EnsurePostgresUID(ctx, cache, major, uid, report)
+	return images.EnsurePostgres(ctx, cache, major, report)
 }
 
 func report(format string, args ...any) {
