@@ -20,7 +20,7 @@ const (
 // segment is archived counts for more than its size.
 var encoder = sync.OnceValue(func() *zstd.Encoder {
 	// Errors come from the options alone, which are right.
-	e, _ := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(window), zstd.WithZeroFrames(true))
+	e, _ := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(window), zstd.WithZeroFrames(true), zstd.WithEncoderCRC(false))
 	return e
 })
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/pgop/postgres-operator/pkg/instance/walcall"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/internal/pgtest"
 	"github.com/pgop/postgres-operator/pkg/postgres"
 	"github.com/pgop/postgres-operator/test/s3test"
 )
@@ -29,15 +30,52 @@ import (
 
 const usualSegment = 16 << 20
 
-// walLike is data that compresses about as WAL does: rows with random and with
-// repeated parts.
-func walLike() []byte {
+// ofPgbench are the segments that a server writes while pgbench fills its tables and
+// then works on them.
+func ofPgbench(b *testing.B) [][]byte {
+	b.Helper()
+	installation, kept := pgtest.Find(b, 15), b.TempDir()
+	server := installation.New(b, map[string]string{"archive_mode": "on", "archive_command": "cp %p " + kept + "/%f", "max_wal_size": "4GB"})
+	must(b, os.Chmod(kept, 0o777))
+	server.Start()
+	for _, work := range [][]string{{"--initialize", "--scale=20", "--quiet"}, {"--client=8", "--jobs=2", "--time=20"}} {
+		cmd := exec.Command(filepath.Join(installation.Programs.Bin, "pgbench"), append(work, server.ConnInfo())...)
+		if output, err := cmd.CombinedOutput(); err != nil {
+			b.Fatalf("pgbench %v: %v: %s", work, err, output)
+		}
+	}
+	server.Stop() // when everything is archived
+	files, err := filepath.Glob(filepath.Join(kept, "0*"))
+	must(b, err)
+	var segments [][]byte
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		must(b, err)
+		if len(content) == usualSegment {
+			segments = append(segments, content)
+		}
+	}
+	if len(segments) < 10 {
+		b.Fatalf("pgbench made %d segments", len(segments))
+	}
+	return segments
+}
+
+// hard are segments that take longer to compress than a server's: rows with random
+// and with repeated parts, and no pages with room.
+func hard(*testing.B) [][]byte {
 	var b bytes.Buffer
 	for b.Len() < usualSegment {
 		fmt.Fprintf(&b, "%016x|%s|%08x|2026-11-28 12:00:00|", rand.Uint64(), strings.Repeat("customer ", 3), rand.Uint32())
 	}
-	return b.Bytes()[:usualSegment]
+	return [][]byte{b.Bytes()[:usualSegment]}
 }
+
+// kindsOfWAL name what is archived.
+var kindsOfWAL = []struct {
+	name     string
+	segments func(*testing.B) [][]byte
+}{{"pgbench", ofPgbench}, {"hard", hard}}
 
 // archiving is the part of an agent that archives, and the pg_wal of its server.
 type archiving struct {
@@ -104,66 +142,81 @@ func BenchmarkArchiveCommand(b *testing.B) {
 	program, err := os.Executable()
 	must(b, err)
 	const count = 60
-	content := walLike()
-	var took []time.Duration
-	for b.Loop() {
-		took = took[:0]
-		a := newArchiving(b)
-		a.archive(program, a.ready(content)) // claims the archive, once for all
-		for range count {
-			took = append(took, a.archive(program, a.ready(content)))
-		}
+	for _, kind := range kindsOfWAL {
+		b.Run(kind.name, func(b *testing.B) {
+			segments := kind.segments(b)
+			var took []time.Duration
+			for b.Loop() {
+				took = took[:0]
+				a := newArchiving(b)
+				a.archive(program, a.ready(segments[0])) // claims the archive, once for all
+				for n := range count {
+					took = append(took, a.archive(program, a.ready(segments[n%len(segments)])))
+				}
+			}
+			slices.Sort(took)
+			b.ReportMetric(took[len(took)/2].Seconds()*1000, "ms-median")
+			b.ReportMetric(took[len(took)*9/10].Seconds()*1000, "ms-p90")
+		})
 	}
-	slices.Sort(took)
-	b.ReportMetric(took[len(took)/2].Seconds()*1000, "ms-median")
-	b.ReportMetric(took[len(took)*9/10].Seconds()*1000, "ms-p90")
 }
 
 // BenchmarkArchiveDrain archives segments that are waiting, as the server asks for
-// them. Beside it the store is measured alone: as many objects, as many at once as the
-// agent puts, of whole segments, and of segments that were compressed before.
+// them: 1,000 of them, as many bytes as pg_wal may have after hours without a store.
+// Beside it the store is measured alone: as many objects, as many at once as the agent
+// puts, of whole segments, and of segments that were compressed before.
 func BenchmarkArchiveDrain(b *testing.B) {
 	program, err := os.Executable()
 	must(b, err)
-	const count = 200
-	content := walLike()
+	const count = 1000
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
 	must(b, err)
-	compressed := encoder.EncodeAll(content, nil)
-	var ours, whole, small time.Duration
-	for b.Loop() {
-		a := newArchiving(b)
-		var names []string
-		for range count {
-			names = append(names, a.ready(content))
-		}
-		began := time.Now()
-		for _, name := range names {
-			a.archive(program, name)
-		}
-		ours = time.Since(began)
-		whole = a.put("whole", count, content)
-		small = a.put("small", count, compressed)
+	for _, kind := range kindsOfWAL {
+		b.Run(kind.name, func(b *testing.B) {
+			segments := kind.segments(b)
+			var compressed [][]byte
+			size := 0
+			for _, segment := range segments {
+				compressed = append(compressed, encoder.EncodeAll(segment, nil))
+				size += len(compressed[len(compressed)-1])
+			}
+			var ours, whole, small time.Duration
+			for b.Loop() {
+				a := newArchiving(b)
+				var names []string
+				for n := range count {
+					names = append(names, a.ready(segments[n%len(segments)]))
+				}
+				began := time.Now()
+				for _, name := range names {
+					a.archive(program, name)
+				}
+				ours = time.Since(began)
+				whole = a.put("whole", count, segments)
+				small = a.put("small", count, compressed)
+			}
+			b.ReportMetric(count/ours.Seconds(), "segments/s")
+			b.ReportMetric(count/whole.Seconds(), "plain-puts/s")
+			b.ReportMetric(count/small.Seconds(), "plain-compressed-puts/s")
+			b.ReportMetric(float64(size)/float64(len(segments))/usualSegment, "compressed")
+		})
 	}
-	b.ReportMetric(count/ours.Seconds(), "segments/s")
-	b.ReportMetric(count/whole.Seconds(), "plain-puts/s")
-	b.ReportMetric(count/small.Seconds(), "plain-compressed-puts/s")
-	b.ReportMetric(float64(len(compressed))/usualSegment, "compressed")
 }
 
 // put puts so many objects into the store, as many at once as the agent does, and
-// returns how long it took.
-func (a *archiving) put(prefix string, count int32, content []byte) time.Duration {
+// returns how long it took. It begins again when contents are through.
+func (a *archiving) put(prefix string, count int, contents [][]byte) time.Duration {
 	a.Helper()
 	d, err := a.agent.archiver.deposits.deposit(a.agent.view.knownConfig().Config.Backups.Store, a.agent.archiver.systemID())
 	must(a.B, err)
 	began := time.Now()
 	var group sync.WaitGroup
-	var next atomic.Int32
+	var next atomic.Int64
 	for range pushedAtOnce {
 		group.Go(func() {
-			for n := next.Add(1); n <= count; n = next.Add(1) {
-				if err := d.repository.Store().Create(context.Background(), fmt.Sprint(prefix, "/", n), bytes.NewReader(content)); err != nil {
+			for n := int(next.Add(1)); n <= count; n = int(next.Add(1)) {
+				content := bytes.NewReader(contents[n%len(contents)])
+				if err := d.repository.Store().Create(context.Background(), fmt.Sprint(prefix, "/", n), content); err != nil {
 					a.Error(err)
 				}
 			}
