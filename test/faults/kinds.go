@@ -56,6 +56,7 @@ const (
 var Kinds = []Kind{
 	{Name: "postmaster-kill", Realm: process},
 	{Name: "agent-kill", Cases: []string{"C-02"}, Realm: process},
+	{Name: "agent-interrupt", Cases: []string{"C-02"}, Realm: process},
 	{Name: "container-kill", Realm: process},
 	{Name: "pod-delete", Cases: []string{"C-01", "C-15"}, Realm: process},
 	{Name: "pod-force-delete", Cases: []string{"C-16"}, Realm: process},

@@ -33,6 +33,7 @@ type strike struct {
 var strikes = map[string]strike{
 	"postmaster-kill":   {hit: killPostmaster},
 	"agent-kill":        {hit: killAgent},
+	"agent-interrupt":   {hit: interruptAgent},
 	"container-kill":    {hit: killContainer},
 	"pod-delete":        {hit: deletePod},
 	"pod-force-delete":  {hit: forceDeletePod},
@@ -66,23 +67,32 @@ func killPostmaster(_ context.Context, r *round) (proof, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kill(p, "the postmaster")
+	return end(p, syscall.SIGKILL, "the postmaster")
 }
 
-func killAgent(_ context.Context, r *round) (proof, error) { return killAgentOf(r.primary) }
+func killAgent(_ context.Context, r *round) (proof, error) {
+	return endAgent(r.primary, syscall.SIGKILL)
+}
 
-func killStandby(_ context.Context, r *round) (proof, error) { return killAgentOf(r.spare()) }
+// interruptAgent is `kill -INT 1` in the pod.
+func interruptAgent(_ context.Context, r *round) (proof, error) {
+	return endAgent(r.primary, syscall.SIGINT)
+}
 
-func killAgentOf(t target) (proof, error) {
+func killStandby(_ context.Context, r *round) (proof, error) {
+	return endAgent(r.spare(), syscall.SIGKILL)
+}
+
+func endAgent(t target, by syscall.Signal) (proof, error) {
 	p, err := t.agent()
 	if err != nil {
 		return nil, err
 	}
-	return kill(p, "the agent of "+t.instance)
+	return end(p, by, "the agent of "+t.instance)
 }
 
-func kill(p processID, what string) (proof, error) {
-	if err := p.signal(syscall.SIGKILL); err != nil {
+func end(p processID, by syscall.Signal, what string) (proof, error) {
+	if err := p.signal(by); err != nil {
 		return nil, err
 	}
 	return func(context.Context) (string, error) {
