@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
@@ -61,12 +61,15 @@ func (c *clusters) Collect(series chan<- prometheus.Metric) {
 		counts[phase]++
 		gauge(c.wanted, float64(*v1.WithDefaults(cluster).Spec.Instances), cluster.Namespace, cluster.Name)
 		gauge(c.ready, float64(cluster.Status.ReadyInstances), cluster.Namespace, cluster.Name)
-		for _, kind := range []string{v1.ConditionReady, v1.ConditionPrimaryAvailable, v1.ConditionReplicating, v1.ConditionUpToDate, v1.ConditionSpecAccepted, v1.ConditionArchivingWAL, v1.ConditionBackedUp} {
+		for _, condition := range cluster.Status.Conditions {
+			if condition.Reason == v1.ReasonBackupsOff {
+				continue // nobody asked for it: an alert would be false
+			}
 			value := 0.0
-			if meta.IsStatusConditionTrue(cluster.Status.Conditions, kind) {
+			if condition.Status == metav1.ConditionTrue {
 				value = 1
 			}
-			gauge(c.sound, value, cluster.Namespace, cluster.Name, kind)
+			gauge(c.sound, value, cluster.Namespace, cluster.Name, condition.Type)
 		}
 	}
 	for _, phase := range phases {

@@ -51,6 +51,8 @@ func TestMetrics(t *testing.T) {
 		`pgop_cluster_instances_ready{name="shop",namespace="db"} 1`,
 		`pgop_cluster_condition{condition="Ready",name="shop",namespace="db"} 1`,
 		`pgop_cluster_condition{condition="UpToDate",name="shop",namespace="db"} 0`,
+		`pgop_cluster_condition{condition="FailoverReady",name="shop",namespace="db"} 1`,
+		`pgop_cluster_condition{condition="DatabasesReady",name="shop",namespace="db"} 1`,
 		`pgop_workqueue_adds_total{name="clusters"} 1`,
 		`pgop_workqueue_depth{name="clusters"} 1`,
 		`pgop_api_requests_total{code="404",method="GET"} 1`,
@@ -61,6 +63,9 @@ func TestMetrics(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("not there: %s", want)
 		}
+	}
+	if strings.Contains(text, `condition="BackedUp"`) {
+		t.Error("backups that nobody asked for look like a failure")
 	}
 	for _, promised := range promisedMetrics(t) {
 		if !strings.Contains(text, "\n"+promised) {
@@ -93,6 +98,8 @@ func healthy(name string) *v1.PostgresCluster {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: name},
 		Status: v1.PostgresClusterStatus{Phase: v1.PhaseHealthy, ReadyInstances: 1, Conditions: []metav1.Condition{
 			{Type: v1.ConditionReady, Status: metav1.ConditionTrue}, {Type: v1.ConditionUpToDate, Status: metav1.ConditionFalse},
+			{Type: v1.ConditionFailoverReady, Status: metav1.ConditionTrue}, {Type: v1.ConditionDatabasesReady, Status: metav1.ConditionTrue},
+			{Type: v1.ConditionBackedUp, Status: metav1.ConditionFalse, Reason: v1.ReasonBackupsOff},
 		}},
 	}
 }
