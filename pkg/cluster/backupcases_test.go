@@ -77,6 +77,13 @@ var backupCases = []analyseCase{
 		taking(w)
 		w.say("shop-2", func(s *instanceapi.State) { b := *s.Backup; b.AwaitsWAL = true; s.Backup = &b })
 	}},
+	{why: "a backup's data is in the store, and archiving fails", change: func(w *world) {
+		taking(w)
+		w.say("shop-2", func(s *instanceapi.State) { b := *s.Backup; b.AwaitsWAL = true; s.Backup = &b })
+		w.say("shop-1", func(s *instanceapi.State) {
+			s.Archive = &instanceapi.ArchiveState{Failing: "put wal/00000001/000000010000000000000007.zst: Access Denied", FailingSince: w.now}
+		})
+	}},
 	{why: "a backup is complete, and the primary has not read the store since", change: func(w *world) {
 		taking(w)
 		done := w.complete(*w.told().TakeBackup)

@@ -321,7 +321,19 @@ func hear(o Observation, b *v1.PostgresBackup, s *v1.PostgresBackupStatus, said 
 		if isProgress(s.Progress, next) {
 			s.Progress = &next
 		}
+		s.Message = whyItGoesOn(o, said)
 	}
+}
+
+// whyItGoesOn says what a backup waits for whose data is in the store.
+func whyItGoesOn(o Observation, said instanceapi.BackupState) string {
+	switch {
+	case !said.AwaitsWAL:
+		return ""
+	case len(archiveTroubles(o)) > 0:
+		return "its data is in the store, and it waits for the WAL that it needs: archiving fails, as condition ArchivingWAL of the cluster tells"
+	}
+	return "its data is in the store, and it waits for the WAL that it needs"
 }
 
 // isProgress says whether it is worth to be written: each hundredth of the whole, or

@@ -116,6 +116,9 @@ func TestD18BackupThatWasLeftBehind(t *testing.T) {
 	if b := meta.FindStatusCondition(s.Conditions, v1.ConditionBackedUp); !strings.Contains(b.Message, "the newest is first") {
 		t.Errorf("condition %+v", b)
 	}
+	if b, of := s.Backup.LastCompleted, w.bucket.backups[0].StoppedAt; b == nil || !b.Equal(stampUp(of)) {
+		t.Errorf("the last that completed is of %v, want %v", b, of)
+	}
 	if o.Verifier == nil {
 		t.Fatal("nothing is proved")
 	}

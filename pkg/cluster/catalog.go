@@ -282,7 +282,7 @@ func backupsStatus(o Observation, p Plan, failures []Failure) *v1.BackupsStatus 
 			}
 		}
 		for _, info := range o.Catalog.Backups {
-			if at := stampUp(info.StoppedAt); info.Unusable == "" && at != nil && (s.LastCompleted == nil || at.After(s.LastCompleted.Time)) {
+			if at := stampUp(info.StoppedAt); info.Unusable == "" && !info.LeftBehind && at != nil && (s.LastCompleted == nil || at.After(s.LastCompleted.Time)) {
 				s.LastCompleted = at
 			}
 		}
