@@ -55,7 +55,12 @@ var analyseCases = []analyseCase{
 	{why: "a replica's server is being restarted, which its probes have not noticed", change: func(w *world) {
 		w.say("shop-3", func(s *instanceapi.State) { s.Phase = instanceapi.PhaseStopping })
 	}},
-
+	{why: "E-05: clients have taken all of the primary's connections", change: func(w *world) {
+		w.say("shop-1", func(s *instanceapi.State) { s.ConnectionsTaken = true })
+	}},
+	{why: "E-05: a superuser has, so that the agent gets none", change: func(w *world) {
+		w.say("shop-1", func(s *instanceapi.State) { s.ConnectionsTaken, s.Ready = true, false })
+	}},
 	{why: "a Service is being deleted, and somebody's finalizer keeps it", change: func(w *world) {
 		rw := w.objects["Service"]["shop-rw"].DeepCopyObject().(object)
 		rw.SetFinalizers([]string{"example.com/wait"})

@@ -367,7 +367,7 @@ func (l *Loop) announce(c *v1.PostgresCluster, before, after []metav1.Condition)
 		}
 		said[now.Reason+now.Message] = true
 		kind := corev1.EventTypeNormal
-		if now.Status == metav1.ConditionFalse && isBad(now.Reason) {
+		if now.Status == metav1.ConditionFalse && isBad(now.Reason) || now.Reason == v1.ReasonConnectionsTaken {
 			kind = corev1.EventTypeWarning
 		}
 		l.Events.Eventf(c, nil, kind, now.Reason, "Observe"+now.Type, "%s", noteOf(orElse(now.Message, newsOf(now))))

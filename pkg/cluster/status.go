@@ -151,6 +151,8 @@ func primaryAvailable(o Observation, p Plan, blocked trouble, found bool) metav1
 	id, _ := o.systemID()
 	primary, exists := o.primary()
 	switch {
+	case o.primaryServes() && primary.State != nil && primary.State.ConnectionsTaken:
+		return yes(kind, v1.ReasonConnectionsTaken, name+" takes writes, and gives no connection to another client, since "+allConnectionsTaken)
 	case o.primaryServes():
 		return yes(kind, v1.ReasonPrimaryServes, name+" takes writes")
 	case name == "" && id == "" && found:
@@ -174,6 +176,9 @@ func primaryAvailable(o Observation, p Plan, blocked trouble, found bool) metav1
 	}
 	return no(kind, v1.ReasonPrimaryNotReady, describeAll(o, p))
 }
+
+// allConnectionsTaken says why a server refuses clients, and the way out.
+const allConnectionsTaken = "all are taken: close some, use a pooler, or raise spec.postgres.parameters[max_connections]"
 
 // hasNeverServed says whether the cluster is still on its way to its first
 // primary.

@@ -98,6 +98,9 @@ func agentTrouble(i Instance, now time.Time) trouble {
 		if s.Message != "" {
 			return trouble{"", s.Message}
 		}
+		if s.ConnectionsTaken {
+			return trouble{v1.ReasonConnectionsTaken, "its server gives no connection, not even to its agent, since " + allConnectionsTaken}
+		}
 		return trouble{"", "its server runs and is not ready yet"}
 	default:
 		return trouble{"", strings.TrimSuffix(strings.ToLower(string(s.Phase))+": "+s.Message, ": ") + restoreProgress(*s)}

@@ -32,6 +32,9 @@ func TestE05AllConnectionsTaken(t *testing.T) {
 	if holder != "shop-1" || now.Term != r.Term {
 		t.Errorf("%s reigns in term %d", holder, now.Term)
 	}
+	if !primary.State(w.Context()).ConnectionsTaken {
+		t.Error("it does not tell")
+	}
 	if _, slice := w.kube.now(); len(slice.Endpoints) != 1 || slice.Endpoints[0].Addresses[0] != primary.options.PodIP {
 		t.Errorf("clients are led to %v", slice.Endpoints)
 	}

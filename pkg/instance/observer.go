@@ -25,6 +25,9 @@ const (
 	// settingsEvery is how often the slower question is asked which parameters
 	// wait for a restart.
 	settingsEvery = 5 * time.Second
+	// takenFor is how long no connection must be left before that is news, and
+	// takenRest how long some must be left before it is over.
+	takenFor, takenRest = 3 * time.Second, 30 * time.Second
 )
 
 // observation is what the server says of itself. Answers is false when it says
@@ -37,9 +40,11 @@ type observation struct {
 	// Written, Received and Replayed are LSNs, empty where they have no meaning.
 	Written, Received, Replayed string
 	Streaming                   bool
-	Standbys                    []instanceapi.Standby
-	Slots                       []instanceapi.Slot
-	Pending                     pending
+	// Taken: an ordinary user would get no connection.
+	Taken    bool
+	Standbys []instanceapi.Standby
+	Slots    []instanceapi.Slot
+	Pending  pending
 }
 
 // pending are parameters whose new value needs a restart, each list sorted.
@@ -66,6 +71,9 @@ type observer struct {
 	// holds.
 	answeredAt time.Time
 	settingsAt time.Time
+	// takenSince and takenAt are when all connections were seen taken, first and
+	// last; zero: they were not of late.
+	takenSince, takenAt time.Time
 }
 
 // observe returns an observation that is no older than maxAge.
@@ -85,6 +93,7 @@ func (o *observer) observe(ctx context.Context, maxAge time.Duration) observatio
 	defer cancel()
 	got, err := o.look(ctx)
 	o.note(got, err, time.Now())
+	o.noteTaken(got.Taken || isRefusedForLack(err), time.Now())
 	if err == nil {
 		o.lookAtSettings(ctx)
 	}
@@ -106,6 +115,32 @@ func (o *observer) note(got observation, err error, now time.Time) {
 	o.at = now
 }
 
+// noteTaken takes note of whether all connections were taken.
+func (o *observer) noteTaken(taken bool, now time.Time) {
+	switch {
+	case taken && o.takenSince.IsZero():
+		o.takenSince, o.takenAt = now, now
+	case taken:
+		o.takenAt = now
+	case now.Sub(o.takenAt) >= takenRest:
+		o.takenSince, o.takenAt = time.Time{}, time.Time{}
+	}
+}
+
+// connectionsTaken says whether, of late, clients get no connection.
+func (o *observer) connectionsTaken() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.takenAt.Sub(o.takenSince) >= takenFor
+}
+
+// isRefusedForLack says whether the server had no connection left, even for its agent.
+func isRefusedForLack(err error) bool {
+	const tooManyConnections = "53300"
+	refused := pgrun.ServerError(err)
+	return refused != nil && refused.Code == tooManyConnections
+}
+
 // recent is the last observation.
 func (o *observer) recent() observation {
 	o.mu.Lock()
@@ -118,6 +153,7 @@ func (o *observer) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.at, o.answeredAt, o.settingsAt = time.Time{}, time.Time{}, time.Time{}
+	o.takenSince, o.takenAt = time.Time{}, time.Time{}
 }
 
 // lookQuery works on a primary and in recovery: functions that belong to the
@@ -133,7 +169,9 @@ SELECT r.recovery, current_setting('server_version'),
   CASE WHEN r.recovery THEN pg_last_wal_replay_lsn()::text END,
   EXISTS (SELECT FROM pg_stat_wal_receiver r JOIN pg_stat_activity a USING (pid)
     WHERE r.status = 'streaming' AND coalesce(a.wait_event, '') NOT ILIKE 'libpqwalreceiver%'
-      AND (a.wait_event = 'WalReceiverMain' OR r.last_msg_send_time <> r.last_msg_receipt_time))
+      AND (a.wait_event = 'WalReceiverMain' OR r.last_msg_send_time <> r.last_msg_receipt_time)),
+  (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') >= current_setting('max_connections')::int
+    - current_setting('superuser_reserved_connections')::int - coalesce(current_setting('reserved_connections', true)::int, 0)
 FROM (SELECT pg_is_in_recovery() AS recovery) r`
 
 func (o *observer) look(ctx context.Context) (observation, error) {
@@ -141,7 +179,7 @@ func (o *observer) look(ctx context.Context) (observation, error) {
 	var version string
 	var written, received, replayed sql.NullString
 	if err := o.server.Row(ctx, lookQuery, &got.Recovery, &version, &written, &got.Timeline, &received, &replayed,
-		&got.Streaming); err != nil {
+		&got.Streaming, &got.Taken); err != nil {
 		return observation{}, fmt.Errorf("ask the server how it is: %w", err)
 	}
 	parsed, err := postgres.ParseVersion(version)

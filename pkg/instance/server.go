@@ -99,6 +99,7 @@ func (a *Agent) State(ctx context.Context) instanceapi.State {
 	state := a.status.snapshot()
 	seen := a.observer.observe(ctx, freshEnough)
 	seen.into(&state)
+	state.ConnectionsTaken = a.observer.connectionsTaken()
 	if !a.restartHelps.Load() {
 		state.PendingRestart, state.Raised, state.Lowered = nil, nil, nil
 	}

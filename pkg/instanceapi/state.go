@@ -110,6 +110,8 @@ type State struct {
 	// Streaming is true on a replica whose WAL receiver streams, or did so a moment
 	// ago: one that reconnects is no news.
 	Streaming bool `json:"streaming,omitempty"`
+	// ConnectionsTaken is true while clients get no connection, since all are taken.
+	ConnectionsTaken bool `json:"connectionsTaken,omitempty"`
 	// Standbys are those that stream from this server, sorted by name.
 	Standbys []Standby `json:"standbys,omitempty"`
 	// Slots are this server's physical replication slots, sorted by name.

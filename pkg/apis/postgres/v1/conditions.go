@@ -95,6 +95,7 @@ const (
 	ReasonAllInstancesReady        = "AllInstancesReady"
 	ReasonInstancesNotReady        = "InstancesNotReady"
 	ReasonPrimaryServes            = "PrimaryServes"
+	ReasonConnectionsTaken         = "ConnectionsTaken"
 	ReasonPrimaryNotReady          = "PrimaryNotReady"
 	ReasonBootstrapping            = "Bootstrapping"
 	ReasonBootstrapFailed          = "BootstrapFailed"
