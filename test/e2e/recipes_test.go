@@ -61,7 +61,7 @@ func TestRecipesOfTheBackupExamples(t *testing.T) {
 
 	shop.Delete()
 	f.Kubectl("delete", "postgresbackups", "--all")
-	f.Kubectl("delete", "pvc", "-l", framework.ClusterLabel+"=shop")
+	f.Kubectl("delete", "pvc", "--all")
 	shop.AwaitGone()
 	apply("restore-from-a-bucket", "")
 	again := f.Cluster("shop")
