@@ -17,7 +17,8 @@ const (
 
 // encoder is shared: it compresses as many blocks at the same time as there are
 // processors. WAL and table pages are compressed as fast as may be: the time until a
-// segment is archived counts for more than its size.
+// segment is archived counts for more than its size. Frames have no checksum of their own:
+// the seal has one of the content.
 var encoder = sync.OnceValue(func() *zstd.Encoder {
 	// Errors come from the options alone, which are right.
 	e, _ := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(window), zstd.WithZeroFrames(true), zstd.WithEncoderCRC(false))
