@@ -55,7 +55,7 @@ func claims(t *testing.T, c *framework.Cluster) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// damage changes a byte of a backup's object; the function returned puts it right.
+// damage inverts a part of a backup's object; the function returned puts it right.
 func damage(t *testing.T, bucket *framework.Bucket, id, object string) (mend func()) {
 	t.Helper()
 	path := ""
@@ -73,7 +73,9 @@ func damage(t *testing.T, bucket *framework.Bucket, id, object string) (mend fun
 		if err != nil {
 			t.Fatal(err)
 		}
-		content[len(content)/2] ^= 0xff
+		for i := len(content) / 3; i < len(content)/2; i++ {
+			content[i] ^= 0xff
+		}
 		if err := os.WriteFile(path, content, 0o644); err != nil {
 			t.Fatal(err)
 		}
