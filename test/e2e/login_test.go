@@ -33,14 +33,16 @@ func wantForms(ctx context.Context, f *framework.Framework, secret map[string]st
 	// not have.
 	const pgpass = `umask 077; cat >/tmp/pgpass.$5; PGPASSFILE=/tmp/pgpass.$5 exec timeout 20 psql -X -w -At -h "$1" -p "$2" -U "$3" -d "$4" -c 'select 1'`
 	_, pgpassErr := f.InClient(ctx, secret["pgpass"]+"\n", pgpass, secret["host"], secret["port"], secret["username"], secret["dbname"], secret["host"])
-	return errors.Join(wrap("key/value", keyValueErr), wrap("pgpass", pgpassErr), wantJDBC(secret["jdbc-uri"], password))
+	return errors.Join(wrap("key/value", keyValueErr), wrap("pgpass", pgpassErr), wantJDBCPassword(secret["jdbc-uri"], password))
 }
 
 func quoted(value string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(value) + "'"
 }
 
-func wantJDBC(text, password string) error {
+// wantJDBCPassword looks at the URI as pgjdbc does; that the driver logs in with it is
+// TestA21JDBCDriverLogsIn's.
+func wantJDBCPassword(text, password string) error {
 	uri, err := url.Parse(strings.TrimPrefix(text, "jdbc:"))
 	if err != nil {
 		return fmt.Errorf("jdbc-uri: %w", err)

@@ -67,7 +67,7 @@ func (f *Framework) dumpPods(ctx context.Context) {
 	}
 	for _, pod := range list.Items {
 		f.T.Logf("pod %s", podSummary(&pod))
-		if pod.Name == clientPod {
+		if pod.Name == clientPod || pod.Name == jdbcPod {
 			continue
 		}
 		for _, status := range pod.Status.ContainerStatuses {

@@ -36,44 +36,52 @@ const (
 
 // startClient asks for the pod with psql in it, once.
 func (f *Framework) startClient() {
-	f.client.Do(func() {
-		_, err := f.Kube.CoreV1().Pods(f.Namespace).Create(f.ctx(), &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: clientPod},
-			Spec: corev1.PodSpec{
-				TerminationGracePeriodSeconds: ptr.To[int64](0),
-				AutomountServiceAccountToken:  ptr.To(false),
-				SecurityContext: &corev1.PodSecurityContext{
-					RunAsNonRoot:   ptr.To(true),
-					RunAsUser:      ptr.To[int64](999),
-					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-				},
-				Containers: []corev1.Container{{
-					Name:    "client",
-					Image:   clientImage,
-					Command: []string{"sleep", "infinity"},
-					SecurityContext: &corev1.SecurityContext{
-						AllowPrivilegeEscalation: ptr.To(false),
-						Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-					},
-				}},
+	f.client.Do(func() { f.startTool(clientPod, clientImage) })
+}
+
+// startTool asks for a pod of this name that waits for programs to be run in its
+// container of the same name.
+func (f *Framework) startTool(name, image string) {
+	_, err := f.Kube.CoreV1().Pods(f.Namespace).Create(f.ctx(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: ptr.To[int64](0),
+			AutomountServiceAccountToken:  ptr.To(false),
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot:   ptr.To(true),
+				RunAsUser:      ptr.To[int64](999),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
-		}, metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			f.T.Errorf("create the client's pod: %v", err)
-		}
-	})
+			Containers: []corev1.Container{{
+				Name:    name,
+				Image:   image,
+				Command: []string{"sleep", "infinity"},
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: ptr.To(false),
+					Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		f.T.Errorf("create the pod %s: %v", name, err)
+	}
 }
 
 // awaitClient returns when psql can be run.
 func (f *Framework) awaitClient(ctx context.Context) error {
 	f.startClient()
+	return f.awaitTool(ctx, clientPod)
+}
+
+func (f *Framework) awaitTool(ctx context.Context, name string) error {
 	return poll(ctx, time.Minute, func(ctx context.Context) error {
-		pod, err := f.Kube.CoreV1().Pods(f.Namespace).Get(ctx, clientPod, metav1.GetOptions{})
+		pod, err := f.Kube.CoreV1().Pods(f.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if !isReady(pod) {
-			return fmt.Errorf("the client's pod is not ready: %s", podSummary(pod))
+			return fmt.Errorf("the pod %s is not ready: %s", name, podSummary(pod))
 		}
 		return nil
 	})
@@ -106,7 +114,7 @@ func (f *Framework) InClient(ctx context.Context, stdin, script string, args ...
 	if err := f.awaitClient(ctx); err != nil {
 		return "", err
 	}
-	return f.execIn(ctx, clientPod, "client", stdin, script, args...)
+	return f.execIn(ctx, clientPod, clientPod, stdin, script, args...)
 }
 
 // TrySQL runs SQL through one of the cluster's Services with the published

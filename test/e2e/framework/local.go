@@ -62,7 +62,7 @@ func stateDirectory() string { return filepath.Dir(os.Getenv("KUBECONFIG")) }
 // has another id than Docker's, and returns its name.
 func (f *Framework) LoadUIDImage(uid int) string {
 	f.T.Helper()
-	f.loadPostgres("--major", "17", "--uid", strconv.Itoa(uid))
+	f.loadImage("postgres", "--major", "17", "--uid", strconv.Itoa(uid))
 	return fmt.Sprintf("docker.io/library/postgres:17-uid%d", uid)
 }
 
@@ -70,23 +70,23 @@ func (f *Framework) LoadUIDImage(uid int) string {
 // PostgreSQL 15 than the cluster has, and returns its name.
 func (f *Framework) LoadEarlierImage() string {
 	f.T.Helper()
-	f.loadPostgres("--major", "15", "--earlier")
+	f.loadImage("postgres", "--major", "15", "--earlier")
 	return "docker.io/library/postgres:15-earlier"
 }
 
-// loadPostgres makes an image of PostgreSQL and loads it into every node.
-func (f *Framework) loadPostgres(flags ...string) {
+// loadImage makes an image of Debian's packages and loads it into every node.
+func (f *Framework) loadImage(kind string, flags ...string) {
 	f.T.Helper()
 	cache := os.Getenv("LOCALCLUSTER_CACHE")
 	if cache == "" {
 		cache = "/var/cache/pgop-localcluster"
 	}
-	args := append([]string{"-C", localSource, "run", "./images/cmd/image", "postgres", "--cache", filepath.Join(cache, "images")}, flags...)
+	args := append([]string{"-C", localSource, "run", "./images/cmd/image", kind, "--cache", filepath.Join(cache, "images")}, flags...)
 	cmd := exec.CommandContext(f.ctx(), "go", args...)
 	cmd.Stderr = os.Stderr
 	archive, err := cmd.Output()
 	if err != nil {
-		f.T.Fatalf("make the image of PostgreSQL with %v: %v", flags, err)
+		f.T.Fatalf("make the image %s with %v: %v", kind, flags, err)
 	}
 	f.LocalCluster("load", strings.TrimSpace(string(archive)))
 }

@@ -3,8 +3,9 @@
 //	image operator --binary FILE --name IMAGE --out ARCHIVE
 //	image binary   --binary FILE --name IMAGE --path PATH --out ARCHIVE
 //	image postgres --major MAJOR [--uid UID | --earlier] --cache DIR
+//	image jdbc     --cache DIR
 //
-// The last prints the path of the archive that it made or found.
+// The last two print the path of the archive that they made or found.
 package main
 
 import (
@@ -30,7 +31,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("usage: image operator|binary|postgres [flags]")
+		return errors.New("usage: image operator|binary|postgres|jdbc [flags]")
 	}
 	switch args[0] {
 	case "operator":
@@ -39,8 +40,10 @@ func run(ctx context.Context, args []string) error {
 		return buildBinary(args[1:])
 	case "postgres":
 		return ensurePostgres(ctx, args[1:])
+	case "jdbc":
+		return ensureJDBC(ctx, args[1:])
 	}
-	return fmt.Errorf("unknown image %q: want operator, binary or postgres", args[0])
+	return fmt.Errorf("unknown image %q: want operator, binary, postgres or jdbc", args[0])
 }
 
 func buildOperator(args []string) error {
@@ -82,6 +85,21 @@ func ensurePostgres(ctx context.Context, args []string) error {
 		return errors.New("postgres: give --uid or --earlier, not both")
 	}
 	tarPath, err := ensureVariant(ctx, *cache, *major, *uid, *earlier)
+	if err != nil {
+		return err
+	}
+	fmt.Println(tarPath)
+	return nil
+}
+
+func ensureJDBC(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("jdbc", flag.ExitOnError)
+	cache := flags.String("cache", "", "directory that keeps the archive")
+	flags.Parse(args)
+	if err := requireFlags(flags, "cache"); err != nil {
+		return err
+	}
+	tarPath, err := images.EnsureJDBC(ctx, *cache, report)
 	if err != nil {
 		return err
 	}
