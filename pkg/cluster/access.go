@@ -79,7 +79,8 @@ func ensureConfiguration(o Observation, p *Plan) {
 	}
 }
 
-// serverConfiguration is the part that postgresql.conf and pg_hba.conf are made by.
+// serverConfiguration is the part that postgresql.conf, pg_hba.conf and pg_ident.conf are
+// made by.
 func serverConfiguration(o Observation) specs.Configuration {
 	return specs.Configuration{WALRoom: walRoom(o)}
 }
@@ -91,7 +92,7 @@ func wantedConfigHash(o Observation) string {
 	if err != nil {
 		return ""
 	}
-	return instanceapi.ConfigHash(want.Data[instanceapi.PostgresConfKey], want.Data[instanceapi.HBAKey])
+	return instanceapi.ConfigHash(want.Data[instanceapi.PostgresConfKey], want.Data[instanceapi.HBAKey], want.Data[instanceapi.IdentKey])
 }
 
 // ensureDisruptionBudget keeps evictions, as of a drain, to one instance at a

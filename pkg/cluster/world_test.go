@@ -724,7 +724,7 @@ const endOfWAL = "0/5000000"
 // configOf is the configuration in a ConfigMap.
 func configOf(configMap *corev1.ConfigMap) serverConfig {
 	conf := configMap.Data[instanceapi.PostgresConfKey]
-	c := serverConfig{hash: instanceapi.ConfigHash(conf, configMap.Data[instanceapi.HBAKey]), connections: 100}
+	c := serverConfig{hash: instanceapi.ConfigHash(conf, configMap.Data[instanceapi.HBAKey], configMap.Data[instanceapi.IdentKey]), connections: 100}
 	for line := range strings.Lines(conf) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " = ")
 		switch value = strings.Trim(value, "'"); name {

@@ -1,10 +1,14 @@
 package instance
 
 import (
+	"context"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pgop/postgres-operator/pkg/backup"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
@@ -78,4 +82,66 @@ func TestE06FailedBackupsLeaveNoConnection(t *testing.T) {
 	if s := p.State(t.Context()); !isReady(s) {
 		t.Errorf("after failures: %+v", s)
 	}
+}
+
+// Maps of names are applied while the server runs. Those that it refuses are held back
+// with their line, also at a start, which would leave it without any, and the agent
+// outside.
+func TestMapsOfNamesAreAppliedOrHeldBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const bad = "people /( app"
+	w.apply(func() {
+		w.hba = []string{"local all app peer map=people"}
+		w.ident = []string{bad}
+	})
+	p := w.start("shop-1", "127.0.0.11")
+	p.waitFor("ready without the map", isReady)
+	refused := func(s instanceapi.State) bool {
+		return strings.Contains(s.ConfigError, "ident line 1 (pg_ident.conf, line 4)") && strings.Contains(s.ConfigError, "regular expression")
+	}
+	p.waitFor("the refusal of the first map", refused)
+	if got := p.loginByName(); !strings.Contains(got, "Peer authentication failed") {
+		t.Errorf("without a map: %s", got)
+	}
+
+	w.apply(func() { w.ident = []string{"# of the machine", "people /^.*$ app"} })
+	p.waitFor("the map", func(s instanceapi.State) bool { return s.ConfigError == "" && s.ConfigHash == w.configHash() })
+	if got := p.loginByName(); got != "app" {
+		t.Errorf("with a map: %s", got)
+	}
+	good := w.configHash()
+	w.apply(func() { w.ident = []string{bad} })
+	p.waitFor("the refusal of the next map", func(s instanceapi.State) bool { return refused(s) && s.ConfigHash == good })
+
+	p.stop()
+	p = w.start("shop-1", "127.0.0.11")
+	p.waitFor("ready again", isReady)
+	p.waitFor("the refusal again", refused)
+	if got := p.loginByName(); got != "app" {
+		t.Errorf("with the map before: %s", got)
+	}
+	launched := p.query("SELECT pg_postmaster_start_time()")
+	w.apply(func() { w.ident = []string{"people /^(.*)$ app"} })
+	p.waitFor("the corrected map", func(s instanceapi.State) bool { return s.ConfigError == "" && s.ConfigHash == w.configHash() })
+	if got := p.loginByName(); got != "app" {
+		t.Errorf("with the corrected map: %s", got)
+	}
+	if again := p.query("SELECT pg_postmaster_start_time()"); again != launched {
+		t.Error("the server was restarted for it")
+	}
+}
+
+// loginByName is who a login as app over the socket, without a password, leads to, or
+// what is said against it.
+func (p *testPod) loginByName() string {
+	p.world.Helper()
+	ctx, cancel := context.WithTimeout(p.world.Context(), 20*time.Second)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, filepath.Join(p.world.bin, "psql"), "-XAtw", "-h", p.options.RunDir, "-p", fmt.Sprint(p.options.Port),
+		"-U", "app", "-d", "app", "-c", "SELECT session_user").CombinedOutput()
+	if err != nil && len(output) == 0 {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(output))
 }

@@ -23,8 +23,8 @@ const (
 	hbaConf      = "pg_hba.conf"
 	identConf    = "pg_ident.conf"
 
-	// acceptedDir holds the last userConf and hbaConf that a running server
-	// took, goodDir the last that one started with: some parameters are only
+	// acceptedDir holds the last userConf, hbaConf and user's part of identConf that a
+	// running server took, goodDir the last that one started with: some parameters are only
 	// tried at a start. stagedDir holds a whole set that is being checked.
 	acceptedDir = "accepted"
 	goodDir     = "good"
@@ -32,9 +32,9 @@ const (
 )
 
 // settings is a configuration as the ConfigMap has it.
-type settings struct{ Conf, HBA string }
+type settings struct{ Conf, HBA, Ident string }
 
-func (s settings) hash() string { return instanceapi.ConfigHash(s.Conf, s.HBA) }
+func (s settings) hash() string { return instanceapi.ConfigHash(s.Conf, s.HBA, s.Ident) }
 
 func (s settings) isZero() bool { return s == settings{} }
 
@@ -56,9 +56,9 @@ func (c configDir) stage(s settings, instance string) (string, error) {
 const includes = "include '" + userConf + "'\ninclude '" + instanceConf + "'\n"
 
 // install puts files in force for the next start or reload.
-func (c configDir) install(s settings, instance, ident string) error {
+func (c configDir) install(s settings, instance, osUser string) error {
 	return writeSet(c.path, map[string]string{
-		serverConf: includes, userConf: s.Conf, instanceConf: instance, hbaConf: s.HBA, identConf: ident,
+		serverConf: includes, userConf: s.Conf, instanceConf: instance, hbaConf: s.HBA, identConf: postgres.RenderIdent(osUser, s.Ident),
 	})
 }
 
@@ -74,14 +74,17 @@ func (c configDir) installInstance(instance string) error {
 
 // keep remembers s as accepted or good.
 func (c configDir) keep(s settings, dir string) error {
-	return writeSet(filepath.Join(c.path, dir), map[string]string{userConf: s.Conf, hbaConf: s.HBA})
+	return writeSet(filepath.Join(c.path, dir), map[string]string{userConf: s.Conf, hbaConf: s.HBA, identConf: s.Ident})
 }
 
 // kept is what was last remembered there; zero if there is nothing.
 func (c configDir) kept(dir string) (settings, error) {
 	var s settings
-	for name, into := range map[string]*string{userConf: &s.Conf, hbaConf: &s.HBA} {
+	for name, into := range map[string]*string{userConf: &s.Conf, hbaConf: &s.HBA, identConf: &s.Ident} {
 		text, err := os.ReadFile(filepath.Join(c.path, dir, name))
+		if errors.Is(err, fs.ErrNotExist) && name == identConf {
+			continue // kept by an agent that did not know of user's maps
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return settings{}, nil
 		}

@@ -34,11 +34,17 @@ type configState struct {
 	// restartHelps is true while another configuration is in force than the server
 	// was started with; shared.
 	restartHelps atomic.Bool
+	// untriedMaps is true while the ConfigMap's part of pg_ident.conf waits for a server
+	// that can say what it thinks of it.
+	untriedMaps bool
 	// rejected are configurations that the server did not start with, and why.
 	rejected map[settings]string
 	// blameless is true once a configuration that was good did not start either.
 	blameless bool
 }
+
+// untried is the version of no ConfigMap.
+const untried = 0
 
 // installConfig puts the configuration in force with which the server starts
 // next: the ConfigMap's, or one that was in force before if the server refuses
@@ -59,6 +65,7 @@ func (a *Agent) installConfig(ctx context.Context, up upstream) error {
 		return err
 	}
 	a.inUse(chosen, known.Version, problem)
+	a.untriedMaps = problem == "" && chosen.Ident != known.Settings.Ident
 	return nil
 }
 
@@ -73,6 +80,7 @@ func (a *Agent) chooseConfig(ctx context.Context, newest settings, up upstream) 
 	if err != nil {
 		return settings{}, "", err
 	}
+	newest.Ident = provenMaps(newest.Ident, accepted, good)
 	candidates := slices.DeleteFunc([]settings{newest, accepted, good}, settings.isZero)
 	untried := func(s settings) bool { return a.rejected[s] == "" }
 	if !slices.ContainsFunc(candidates, untried) {
@@ -95,6 +103,30 @@ func (a *Agent) chooseConfig(ctx context.Context, newest settings, up upstream) 
 		return settings{}, "", errors.New("no configuration is known yet")
 	}
 	return settings{}, "", fmt.Errorf("the server refuses its configuration: %s", problem)
+}
+
+// provenMaps is the user's part of pg_ident.conf that a server which is not ready may be
+// given: maps if a server had them before. With one that it can't read it would run, and
+// nobody could log in by a map any more, the agent included.
+func provenMaps(maps string, accepted, good settings) string {
+	if maps == "" || maps == accepted.Ident || maps == good.Ident {
+		return maps
+	}
+	return accepted.Ident
+}
+
+// startable is s with the maps that a server may be given which is not ready.
+func (a *Agent) startable(s settings) (settings, error) {
+	accepted, err := a.config.kept(acceptedDir)
+	if err != nil {
+		return settings{}, err
+	}
+	good, err := a.config.kept(goodDir)
+	if err != nil {
+		return settings{}, err
+	}
+	s.Ident = provenMaps(s.Ident, accepted, good)
+	return s, nil
 }
 
 // refusal is why the server would not start with s; empty: it would.
@@ -124,15 +156,24 @@ func (a *Agent) inUse(s settings, version int, problem string) {
 func (a *Agent) configure(ctx context.Context) error {
 	known := a.view.knownConfig()
 	a.tended = time.Time{} // the members may have changed
-	if known.Problem != "" || known.Settings == a.inForce {
+	wanted := known.Settings
+	startable, err := a.startable(wanted)
+	if err != nil {
+		return err
+	}
+	if !a.server.isReady() {
+		wanted = startable
+	}
+	a.untriedMaps = wanted.Ident != known.Settings.Ident
+	if known.Problem != "" || wanted == a.inForce {
 		a.inUse(a.inForce, known.Version, known.Problem)
 		return nil
 	}
 	now := a.runningAs()
 	up := now.Upstream
-	refused := a.rejected[known.Settings]
+	refused := a.rejected[startable]
 	if refused == "" {
-		refused = a.refusal(ctx, known.Settings, up)
+		refused = a.refusal(ctx, wanted, up)
 	}
 	if refused != "" {
 		a.inUse(a.inForce, known.Version, refused)
@@ -144,32 +185,35 @@ func (a *Agent) configure(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		lacking, err := a.lacking(ctx, known.Settings, demanded)
+		lacking, err := a.lacking(ctx, wanted, demanded)
 		if err != nil {
 			return err
 		}
 		a.raise(lacking)
 	}
-	if err := a.installSettings(known.Settings, up); err != nil {
+	if err := a.installSettings(wanted, up); err != nil {
 		return err
 	}
-	if refused := a.hbaRefusal(ctx, known.Settings.HBA); refused != "" {
+	refused, err = a.rulesRefusal(ctx, wanted)
+	if err != nil || refused != "" {
 		a.raise(before)
-		a.inUse(a.inForce, known.Version, refused)
-		return a.installSettings(a.inForce, up)
+		if err == nil {
+			a.inUse(a.inForce, known.Version, refused)
+		}
+		return errors.Join(err, a.installSettings(a.inForce, up))
 	}
 	if err := a.reload(ctx); err != nil {
 		return err
 	}
 	a.observer.forget() // what it says of the configuration before must not be told with the new hash
-	a.inUse(known.Settings, known.Version, "")
+	a.inUse(wanted, known.Version, "")
 	return errors.Join(a.config.keep(a.inForce, acceptedDir), a.keepIfProven(ctx))
 }
 
 func (a *Agent) installSettings(s settings, up upstream) error {
 	a.confMu.Lock()
 	defer a.confMu.Unlock()
-	return a.config.install(s, a.renderInstance(up), postgres.RenderIdent(a.osUser))
+	return a.config.install(s, a.renderInstance(up), a.osUser)
 }
 
 // installInstance puts another upstream in force, or synchronous_standby_names.
@@ -183,23 +227,37 @@ func (a *Agent) renderInstance(up upstream) string {
 	return renderInstance(a.options, a.serverFiles(), up, postgres.StandbyName(a.options.Instance, a.identity.ID), a.replication.names(), a.raisedNow(), a.recoveryNow())
 }
 
-// hbaRefusal is what the server says against the pg_hba.conf on disk, of which hba is
-// the text. It reads it without using it. A server that doesn't answer yet says nothing; it will
-// refuse to start with a bad one, and is then started with the last good one.
-func (a *Agent) hbaRefusal(ctx context.Context, hba string) string {
+// rulesRefusal is what the server says against the pg_hba.conf and pg_ident.conf on
+// disk, which are of s; empty: nothing. It reads them without using them. A server that
+// is not ready says nothing: it refuses to start with a bad pg_hba.conf, and is then
+// started with the last good one, and its pg_ident.conf is one that it had before.
+func (a *Agent) rulesRefusal(ctx context.Context, s settings) (string, error) {
 	if !a.server.isReady() {
-		return ""
+		return "", nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	var line int
-	var problem string
-	err := a.sql.Row(ctx, `SELECT line_number, error FROM pg_hba_file_rules WHERE error IS NOT NULL
-		ORDER BY line_number LIMIT 1`, &line, &problem)
-	if err != nil {
-		return "" // no bad line, or no answer
+	for _, file := range []struct {
+		view string
+		name func(line int) string
+	}{
+		{"pg_hba_file_rules", func(line int) string { return postgres.NameHBALine(s.HBA, line) }},
+		{"pg_ident_file_mappings", func(line int) string {
+			return postgres.NameIdentLine(postgres.RenderIdent(a.osUser, s.Ident), line)
+		}},
+	} {
+		var line int
+		var problem string
+		err := a.sql.Row(ctx, "SELECT line_number, error FROM "+file.view+" WHERE error IS NOT NULL ORDER BY line_number LIMIT 1", &line, &problem)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+		case err != nil:
+			return "", fmt.Errorf("ask the server for errors of its %s: %w", file.view, err)
+		default:
+			return file.name(line) + ": " + problem, nil
+		}
 	}
-	return postgres.NameHBALine(hba, line) + ": " + problem
+	return "", nil
 }
 
 // keepIfProven remembers the configuration in force as good, unless a part

@@ -197,7 +197,7 @@ func (a *Agent) learnConfiguration(ctx context.Context, source string) {
 	defer cancel()
 	good, err := a.peers.configuration(ctx, source)
 	if err == nil {
-		err = a.config.keep(settings{Conf: good.Conf, HBA: good.HBA}, goodDir)
+		err = a.config.keep(settings{Conf: good.Conf, HBA: good.HBA, Ident: good.Ident}, goodDir)
 	}
 	if err != nil {
 		a.log.WithError(err).Warn("can't learn with which configuration the source has started")

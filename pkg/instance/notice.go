@@ -89,6 +89,9 @@ func (a *Agent) noticeReady() {
 	a.status.enter(instanceapi.PhaseRunning, "")
 	a.tended = time.Time{}
 	a.observer.forget()
+	if a.untriedMaps {
+		a.untriedMaps, a.applied = false, untried
+	}
 	// What it started with is good, whatever comes later.
 	if err := errors.Join(a.config.keep(a.inForce, acceptedDir), a.config.keep(a.inForce, goodDir)); err != nil {
 		a.log.WithError(err).Error("remembering the configuration failed")

@@ -35,7 +35,7 @@ func (a *Agent) answerConfiguration(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no configuration is known to be good", http.StatusNotFound)
 		return
 	}
-	answerJSON(w, instanceapi.Configuration{Conf: good.Conf, HBA: good.HBA})
+	answerJSON(w, instanceapi.Configuration{Conf: good.Conf, HBA: good.HBA, Ident: good.Ident})
 }
 
 // peersOnly lets in who has an instance's certificate.

@@ -99,7 +99,7 @@ func (v *view) SawConfigMap(object *corev1.ConfigMap) {
 		return
 	}
 	v.config.Known, v.config.Config, v.config.Problem = true, config, ""
-	v.config.Settings = settings{Conf: object.Data[instanceapi.PostgresConfKey], HBA: object.Data[instanceapi.HBAKey]}
+	v.config.Settings = settings{Conf: object.Data[instanceapi.PostgresConfKey], HBA: object.Data[instanceapi.HBAKey], Ident: object.Data[instanceapi.IdentKey]}
 }
 
 // SawLease reads a new version. A record that can't be read is nobody's leave

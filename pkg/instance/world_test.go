@@ -45,6 +45,7 @@ type world struct {
 	config    instanceapi.Config
 	conf      map[string]string
 	hba       []string
+	ident     []string
 	// certified are roles that log in by certificates.
 	certified []string
 	uids      int
@@ -101,7 +102,7 @@ func newWorldOf(t *testing.T, bin string, major int) *world {
 // configHash is that of the configuration which was applied last.
 func (w *world) configHash() string {
 	conf := postgres.RenderConf(postgres.Merge(postgres.Defaults(1<<30), w.conf))
-	return instanceapi.ConfigHash(conf, postgres.RenderHBA(w.hba, w.certified...))
+	return instanceapi.ConfigHash(conf, postgres.RenderHBA(w.hba, w.certified...), postgres.RenderUserMaps(w.ident))
 }
 
 // apply changes the configuration as the operator does.
@@ -115,6 +116,7 @@ func (w *world) apply(change func()) {
 			instanceapi.ConfigKey:       string(text),
 			instanceapi.PostgresConfKey: postgres.RenderConf(postgres.Merge(postgres.Defaults(1<<30), w.conf)),
 			instanceapi.HBAKey:          postgres.RenderHBA(w.hba, w.certified...),
+			instanceapi.IdentKey:        postgres.RenderUserMaps(w.ident),
 		}
 	})
 }

@@ -16,6 +16,8 @@ const (
 	PostgresConfKey = "postgresql.conf"
 	// HBAKey holds pg_hba.conf.
 	HBAKey = "pg_hba.conf"
+	// IdentKey holds the user's part of pg_ident.conf.
+	IdentKey = "pg_ident.conf"
 )
 
 // Annotations of the rw EndpointSlice, which a primary's agent writes: the term of the

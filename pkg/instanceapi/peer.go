@@ -31,9 +31,11 @@ const (
 
 // Configuration is the last one with which an instance's server has started.
 type Configuration struct {
-	// Conf is postgresql.conf, and HBA is pg_hba.conf.
-	Conf string `json:"conf"`
-	HBA  string `json:"hba"`
+	// Conf is postgresql.conf, HBA is pg_hba.conf, and Ident the user's part of
+	// pg_ident.conf.
+	Conf  string `json:"conf"`
+	HBA   string `json:"hba"`
+	Ident string `json:"ident,omitempty"`
 }
 
 // SwitchWAL asks a primary to end the segment that it writes, or for a checkpoint.

@@ -63,6 +63,7 @@ var wayOut = map[string]string{
 	"port":             "the server listens on 5432; choose another port in a Service of your own",
 	"listen_addresses": "restrict who may connect by spec.postgres.hba or a NetworkPolicy",
 	"hba_file":         "write rules into spec.postgres.hba",
+	"ident_file":       "write maps into spec.postgres.ident",
 	"hot_standby":      "replicas always answer queries",
 	"log_destination":  "the log is that of the container; read it with kubectl logs",
 }

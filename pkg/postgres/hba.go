@@ -9,10 +9,6 @@ import (
 	"strings"
 )
 
-// IdentMap is the name of the map in pg_ident.conf that lets the agent's
-// operating system user in as Superuser.
-const IdentMap = "pgop"
-
 const hbaHead = `# Written by the operator; changes made here are lost.
 # The operator's own lines: the agent over the local socket, also for backups, and
 # replicas by their certificates, for streaming and for pg_rewind.
@@ -56,12 +52,17 @@ func quoteHBA(name string) string { return `"` + strings.ReplaceAll(name, `"`, `
 // NameHBALine names a line of a pg_hba.conf, counted from 1: a user's line by its
 // place among those, too.
 func NameHBALine(file string, line int) string {
-	name := fmt.Sprintf("pg_hba.conf, line %d", line)
-	before := slices.Index(strings.Split(file, "\n"), hbaUsers) + 1
+	return nameLine("hba", "pg_hba.conf", file, hbaUsers, line)
+}
+
+// nameLine names a line of a file: one after the line first by its place after that.
+func nameLine(kind, path, file, first string, line int) string {
+	name := fmt.Sprintf("%s, line %d", path, line)
+	before := slices.Index(strings.Split(file, "\n"), first) + 1
 	if before == 0 || line <= before {
 		return name
 	}
-	return fmt.Sprintf("hba line %d (%s)", line-before, name)
+	return fmt.Sprintf("%s line %d (%s)", kind, line-before, name)
 }
 
 // NameHBALines names the lines of a pg_hba.conf of which a server speaks, as
@@ -88,13 +89,6 @@ func RenderClosedHBA() string {
 // RenderReplicationHBA writes a pg_hba.conf that lets in the agent and replicas.
 func RenderReplicationHBA() string { return hbaHead }
 
-// RenderIdent writes pg_ident.conf for an agent that runs as that operating
-// system user.
-func RenderIdent(osUser string) string {
-	return "# Written by the operator; changes made here are lost.\n" +
-		fmt.Sprintf("%s \"%s\" %s\n", IdentMap, osUser, Superuser)
-}
-
 var (
 	hbaTypes   = []string{"local", "host", "hostssl", "hostnossl", "hostgssenc", "hostnogssenc"}
 	hbaMethods = []string{"trust", "reject", "scram-sha-256", "md5", "password", "gss", "sspi", "ident",
@@ -113,24 +107,31 @@ func CheckHBA(user []string) error {
 }
 
 func checkHBALine(line string) error {
-	if strings.ContainsAny(line, "\n\r\x00") {
-		return errors.New("holds a line break; make an item of each line")
-	}
-	if strings.HasSuffix(strings.TrimRight(line, " \t"), `\`) {
-		return errors.New("ends with a backslash, which would join it to the next line; write the rule in one line")
-	}
-	fields, err := hbaFields(line)
+	fields, err := checkedFields(line)
 	if err != nil || len(fields) == 0 {
 		return err
 	}
 	kind := fields[0]
-	if strings.HasPrefix(kind, "include") || strings.HasPrefix(kind, "@") {
-		return errors.New("other files can't be included; write their rules here")
-	}
 	if !slices.Contains(hbaTypes, kind) {
 		return fmt.Errorf("begins with %q; begin it with one of %s", kind, strings.Join(hbaTypes, ", "))
 	}
 	return checkHBAMethod(kind, fields)
+}
+
+// checkedFields splits a line of pg_hba.conf or pg_ident.conf, which has to stand for
+// itself.
+func checkedFields(line string) ([]string, error) {
+	if strings.ContainsAny(line, "\n\r\x00") {
+		return nil, errors.New("holds a line break; make an item of each line")
+	}
+	if strings.HasSuffix(strings.TrimRight(line, " \t"), `\`) {
+		return nil, errors.New("ends with a backslash, which would join it to the next line; write the rule in one line")
+	}
+	fields, err := hbaFields(line)
+	if err == nil && len(fields) > 0 && (strings.HasPrefix(fields[0], "include") || strings.HasPrefix(fields[0], "@")) {
+		err = errors.New("other files can't be included; write their rules here")
+	}
+	return fields, err
 }
 
 func checkHBAMethod(kind string, fields []string) error {

@@ -17,7 +17,7 @@ const acceptedKey = "pods.json"
 func podFields(c *v1.PostgresCluster) (string, error) {
 	s := *c.Spec.DeepCopy()
 	s.Instances, s.Paused, s.Roles, s.Databases = nil, false, nil, nil
-	s.Postgres.Parameters, s.Postgres.HBA = nil, nil
+	s.Postgres.Parameters, s.Postgres.HBA, s.Postgres.Ident = nil, nil, nil
 	s.Replication, s.Services = v1.ReplicationSpec{}, v1.ServicesSpec{}
 	wal := s.Storage.WAL != nil
 	if s.Storage = (v1.StorageSpec{}); wal {

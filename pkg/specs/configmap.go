@@ -62,6 +62,9 @@ func CheckConfiguration(c *v1.PostgresCluster) error {
 	if hbaErr := postgres.CheckHBA(c.Spec.Postgres.HBA); hbaErr != nil {
 		err = errors.Join(err, fmt.Errorf("spec.postgres.hba: %w", hbaErr))
 	}
+	if identErr := postgres.CheckIdent(c.Spec.Postgres.Ident); identErr != nil {
+		err = errors.Join(err, fmt.Errorf("spec.postgres.ident: %w", identErr))
+	}
 	return err
 }
 
@@ -107,6 +110,7 @@ func NewConfigMap(c *v1.PostgresCluster, config Configuration) (*corev1.ConfigMa
 			instanceapi.ConfigKey:       string(text),
 			instanceapi.PostgresConfKey: postgres.RenderConf(all),
 			instanceapi.HBAKey:          postgres.RenderHBA(c.Spec.Postgres.HBA, certifiedRoles(c)...),
+			instanceapi.IdentKey:        postgres.RenderUserMaps(c.Spec.Postgres.Ident),
 			acceptedKey:                 pods,
 		},
 	}

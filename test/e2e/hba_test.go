@@ -20,6 +20,11 @@ func hba(lines ...string) framework.Modifier {
 	return func(c *v1.PostgresCluster) { c.Spec.Postgres.HBA = lines }
 }
 
+// userMaps are lines of pg_ident.conf.
+func userMaps(lines ...string) framework.Modifier {
+	return func(c *v1.PostgresCluster) { c.Spec.Postgres.Ident = lines }
+}
+
 // awaitRefusal waits until a login fails by a line of pg_hba.conf that rejects it.
 func awaitRefusal(f *framework.Framework, what string, login func(context.Context) (string, error)) {
 	f.T.Helper()
@@ -75,9 +80,9 @@ func TestE07DenyByDefault(t *testing.T) {
 	}
 }
 
-// E-08: a line that can't be a rule is held back with its number, and so is one that
-// only the server finds out. The rules before stay, also in a new pod of the only
-// instance, which serves and does not restart; the corrected ones are taken.
+// E-08: a line that can't be a rule, or a map of names, is held back with its number, and
+// so is one that only the server finds out. The rules before stay, also in a new pod of
+// the only instance, which serves and does not restart; the corrected ones are taken.
 func TestE08BrokenLineOfHBA(t *testing.T) {
 	t.Parallel()
 	f := framework.New(t)
@@ -91,13 +96,18 @@ func TestE08BrokenLineOfHBA(t *testing.T) {
 
 	pod := c.Pod("broken-1").UID
 	for _, bad := range []struct {
-		line, condition string
-		words           []string
+		line      string
+		edit      framework.Modifier
+		condition string
+		words     []string
 	}{
-		{"host all all 10.0.0.0/33 md5x", v1.ConditionSpecAccepted, []string{"spec.postgres.hba", "hba line 2", "md5x"}},
-		{"host all all 10.0.0.0/33 md5", v1.ConditionUpToDate, []string{"spec.postgres", "hba line 2", "10.0.0.0/33"}},
+		{"a method that is none", hba(before, "host all all 10.0.0.0/33 md5x"), v1.ConditionSpecAccepted, []string{"spec.postgres.hba", "hba line 2", "md5x"}},
+		{"a mask that is none", hba(before, "host all all 10.0.0.0/33 md5"), v1.ConditionUpToDate, []string{"spec.postgres", "hba line 2", "10.0.0.0/33"}},
+		{"a map without a role", userMaps("people alice"), v1.ConditionSpecAccepted, []string{"spec.postgres.ident", "ident line 1", "people alice"}},
+		{"a map whose pattern is none", userMaps("people alice app", "people /( app"), v1.ConditionUpToDate, []string{"spec.postgres", "ident line 2", "regular expression"}},
 	} {
-		c.Edit(hba(before, bad.line))
+		c.Edit(hba(before), userMaps())
+		c.Edit(bad.edit)
 		message := c.AwaitCondition(bad.condition, metav1.ConditionFalse, bad.words...)
 		t.Logf("%s: %s says: %s", bad.line, bad.condition, message)
 		c.DeletePod("broken-1")
@@ -118,7 +128,7 @@ func TestE08BrokenLineOfHBA(t *testing.T) {
 		c.AwaitCondition(bad.condition, metav1.ConditionFalse, bad.words...)
 		pod = neverRestarted(t, c, "broken-1")
 	}
-	c.Edit(hba("hostssl postgres app all scram-sha-256"))
+	c.Edit(hba("hostssl postgres app all scram-sha-256"), userMaps("people /^(.*)$ app"))
 	wantPSQL(f, other, "select 'in'", "in")
 	c.AwaitCondition(v1.ConditionSpecAccepted, metav1.ConditionTrue)
 	c.AwaitCondition(v1.ConditionUpToDate, metav1.ConditionTrue)

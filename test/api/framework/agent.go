@@ -466,7 +466,7 @@ func (a *agent) state() instanceapi.State {
 		s.Phase = instanceapi.PhaseRunning
 		s.ServerVersion, s.Timeline = flagOf(a.pod, "--major")+".12", record.Timeline
 		if config := a.configMap(); config != nil {
-			s.ConfigHash = instanceapi.ConfigHash(config.Data[instanceapi.PostgresConfKey], config.Data[instanceapi.HBAKey])
+			s.ConfigHash = instanceapi.ConfigHash(config.Data[instanceapi.PostgresConfKey], config.Data[instanceapi.HBAKey], config.Data[instanceapi.IdentKey])
 		}
 		if holder == a.me() {
 			s.Role, s.Ready, s.WrittenLSN = instanceapi.RolePrimary, true, endOfWAL

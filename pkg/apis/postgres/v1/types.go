@@ -176,6 +176,17 @@ type PostgresSpec struct {
 	// +listType=atomic
 	// +optional
 	HBA []string `json:"hba,omitempty"`
+
+	// Lines for pg_ident.conf, each a map's name, a name that comes from outside (of a
+	// certificate, the operating system or Kerberos; /regex is allowed), and the role
+	// that it may log in as. A line of hba uses a map by map=NAME. The map "pgop" is the
+	// operator's own.
+	// +kubebuilder:validation:MaxItems=200
+	// +kubebuilder:validation:items:MaxLength=1024
+	// +kubebuilder:validation:items:XValidation:rule="!self.contains('\\n')",message="spec.postgres.ident: one map line an item, without a line break; make an item of each line"
+	// +listType=atomic
+	// +optional
+	Ident []string `json:"ident,omitempty"`
 }
 
 // RetainPolicy says what becomes of the volumes when the cluster is deleted.
@@ -311,9 +322,10 @@ type FailoverSpec struct {
 	// +optional
 	RestartTimeout metav1.Duration `json:"restartTimeout,omitzero"`
 
-	// For how long the primary's server may answer no new connection, before a
-	// replica that can take over does so; from 5s to 1h, such as 15s. A refusal, as
-	// when all connections are taken, is an answer. Default 15s.
+	// For how long the primary's server may answer no new connection, before its
+	// processes are killed and a replica that can take over does so, or, where none can,
+	// the server is started again; from 5s to 1h, such as 15s. A refusal, as when all
+	// connections are taken, is an answer. Default 15s.
 	// +kubebuilder:default="15s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32

@@ -942,6 +942,11 @@ func (in *PostgresSpec) DeepCopyInto(out *PostgresSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Ident != nil {
+		in, out := &in.Ident, &out.Ident
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	return
 }
 

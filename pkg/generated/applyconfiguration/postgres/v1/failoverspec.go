@@ -22,9 +22,10 @@ type FailoverSpecApplyConfiguration struct {
 	// a replica that can take over does so; from 5s to 1h.
 	// Default 15s.
 	RestartTimeout *metav1.Duration `json:"restartTimeout,omitempty"`
-	// For how long the primary's server may answer no new connection, before a
-	// replica that can take over does so; from 5s to 1h, such as 15s. A refusal, as
-	// when all connections are taken, is an answer. Default 15s.
+	// For how long the primary's server may answer no new connection, before its
+	// processes are killed and a replica that can take over does so, or, where none can,
+	// the server is started again; from 5s to 1h, such as 15s. A refusal, as when all
+	// connections are taken, is an answer. Default 15s.
 	UnresponsiveTimeout *metav1.Duration `json:"unresponsiveTimeout,omitempty"`
 	// How far behind the primary, in bytes of WAL, a replica may be that can take
 	// over, in replication mode async, as a quantity from 1Mi to 1Ti. It bounds

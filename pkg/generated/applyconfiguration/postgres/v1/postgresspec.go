@@ -30,6 +30,11 @@ type PostgresSpecApplyConfiguration struct {
 	// let its agents and replicas in, and before the closing default, which
 	// lets every role in over TLS with its password.
 	HBA []string `json:"hba,omitempty"`
+	// Lines for pg_ident.conf, each a map's name, a name that comes from outside (of a
+	// certificate, the operating system or Kerberos; /regex is allowed), and the role
+	// that it may log in as. A line of hba uses a map by map=NAME. The map "pgop" is the
+	// operator's own.
+	Ident []string `json:"ident,omitempty"`
 }
 
 // PostgresSpecApplyConfiguration constructs a declarative configuration of the PostgresSpec type for use with
@@ -82,6 +87,16 @@ func (b *PostgresSpecApplyConfiguration) WithParameters(entries map[string]postg
 func (b *PostgresSpecApplyConfiguration) WithHBA(values ...string) *PostgresSpecApplyConfiguration {
 	for i := range values {
 		b.HBA = append(b.HBA, values[i])
+	}
+	return b
+}
+
+// WithIdent adds the given value to the Ident field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Ident field.
+func (b *PostgresSpecApplyConfiguration) WithIdent(values ...string) *PostgresSpecApplyConfiguration {
+	for i := range values {
+		b.Ident = append(b.Ident, values[i])
 	}
 	return b
 }
