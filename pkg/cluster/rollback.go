@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/pgop/postgres-operator/pkg/apis/postgres/v1"
 	"github.com/pgop/postgres-operator/pkg/backup"
@@ -296,6 +298,7 @@ func takeStep(o Observation, p *Plan, r *rollback) {
 		switch {
 		case o.isLed() && o.primaryServes() && !o.isUnderWay():
 			next.Phase, next.Message, next.EndedAt = v1.RestoreCompleted, "", stamp(o.Now)
+			next.RecoveredTo = recoveredTo(made)
 			if primary, _ := o.primary(); primary.State != nil {
 				next.Timeline = int64(primary.State.Timeline)
 			}
@@ -319,6 +322,18 @@ func takeStep(o Observation, p *Plan, r *rollback) {
 		}
 	}
 	p.reportRestore(r.restore, next)
+}
+
+// recoveredTo is how far an instance that is made of a backup came; nil: it does not tell.
+func recoveredTo(made Instance) *v1.RecoveredTo {
+	if made.State == nil || made.State.Recovered == nil {
+		return nil
+	}
+	to := &v1.RecoveredTo{LSN: made.State.Recovered.LSN.String()}
+	if at := made.State.Recovered.LastCommit; !at.IsZero() {
+		to.Time = ptr.To(metav1.NewMicroTime(at))
+	}
+	return to
 }
 
 // lostStore is why a restore is taken back that does not know any more where its backup is.
@@ -491,8 +506,8 @@ func restoreNews(r *v1.PostgresRestore, next v1.PostgresRestoreStatus) (reason, 
 	case v1.RestoreStopping:
 		return v1.ReasonRestoreStarted, fmt.Sprintf("PostgresRestore %s: the instances stop, and %s is made of the backup beside their volumes", r.Name, next.Instance)
 	case v1.RestoreCompleted:
-		return v1.ReasonRestoreCompleted, fmt.Sprintf("PostgresRestore %s: %s serves with the restored data; the volumes from before are kept until you delete them: %s",
-			r.Name, next.Instance, strings.Join(r.Status.KeptVolumes, ", "))
+		return v1.ReasonRestoreCompleted, fmt.Sprintf("PostgresRestore %s: %s serves with the restored data%s; the volumes from before are kept until you delete them: %s",
+			r.Name, next.Instance, upTo(next.RecoveredTo), strings.Join(r.Status.KeptVolumes, ", "))
 	case v1.RestoreReverting, v1.RestoreFailed:
 		if r.Status.Phase == v1.RestoreReverting {
 			return v1.ReasonRestoreFailed, fmt.Sprintf("PostgresRestore %s: the cluster has its old data again", r.Name)
@@ -500,6 +515,16 @@ func restoreNews(r *v1.PostgresRestore, next v1.PostgresRestoreStatus) (reason, 
 		return v1.ReasonRestoreFailed, fmt.Sprintf("PostgresRestore %s has failed: %s", r.Name, next.Message)
 	}
 	return "", ""
+}
+
+func upTo(to *v1.RecoveredTo) string {
+	switch {
+	case to == nil:
+		return ""
+	case to.Time == nil:
+		return ", up to " + to.LSN
+	}
+	return fmt.Sprintf(", up to %s, where the last transaction is of %s", to.LSN, to.Time.UTC().Format(time.RFC3339Nano))
 }
 
 // describeRollback says how far the restore is, for people.

@@ -143,6 +143,9 @@ func TestARestoreInPlaceKeepsTheOldVolumes(t *testing.T) {
 	if diff := cmp.Diff([]string{"shop-1", "shop-2", "shop-3"}, s.KeptVolumes); diff != "" || s.Instance != "shop-4" || s.EndedAt == nil {
 		t.Errorf("it tells %+v", s)
 	}
+	if to := s.RecoveredTo; to == nil || to.LSN != "0/3000148" || to.Time == nil || !to.Time.Equal(ptr.To(metav1.NewMicroTime(recoveredUntil))) {
+		t.Errorf("it tells that it recovered to %+v", to)
+	}
 	for name, uid := range before {
 		if live := w.volume(name); live == nil || live.UID != uid || !specs.IsSetAside(live) {
 			t.Errorf("volume %s is not kept: %+v", name, live)

@@ -111,6 +111,8 @@ type world struct {
 
 // volumeData is a database as a volume holds it.
 type volumeData struct {
+	// recovered is where the recovery ended by which it was made of a backup.
+	recovered *instanceapi.Recovered
 	systemID, dataID, lastHolder string
 	term                         uint64
 	// demand is the max_connections that its control file has, and good the
@@ -618,7 +620,8 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 			s.Phase, s.Message = instanceapi.PhaseFailed, s.RestoreFailed
 			return s
 		}
-		data = w.fill(volume, volumeData{systemID: w.cluster.Status.SystemID, lastHolder: pod.Name})
+		data = w.fill(volume, volumeData{systemID: w.cluster.Status.SystemID, lastHolder: pod.Name,
+			recovered: &instanceapi.Recovered{LSN: 0x3000148, LastCommit: recoveredUntil}})
 	case record.IsEmpty() && config.SystemID == "" && config.Bootstrap.Instance == pod.Name && config.Bootstrap.Clone != nil:
 		secret, _ := w.objects["Secret"][config.Bootstrap.Clone.Secret].(*corev1.Secret)
 		if secret == nil {
@@ -641,7 +644,7 @@ func (w *world) stepAgent(pod *corev1.Pod) instanceapi.State {
 	if r := config.Reclone; r != nil && r.Instance == pod.Name && r.DataID == data.dataID && w.primaryAnswers(holder) && holder.Instance != pod.Name {
 		data = w.fill(volume, *data)
 	}
-	s.HasData, s.DataID, s.SystemID, s.ServerVersion, s.Timeline = true, data.dataID, data.systemID, "17.6", 1
+	s.HasData, s.DataID, s.SystemID, s.ServerVersion, s.Timeline, s.Recovered = true, data.dataID, data.systemID, "17.6", 1, data.recovered
 	if !w.stepServer(pod, data, configOf(configMap), config.Restart, holder, &s) {
 		s.Phase = instanceapi.PhaseStarting
 		return s
@@ -720,6 +723,9 @@ func (w *world) setPasswords(config instanceapi.Config, s *instanceapi.DeclaredS
 }
 
 const endOfWAL = "0/5000000"
+
+// recoveredUntil is when the last transaction was committed that restores recover.
+var recoveredUntil = time.Date(2026, 3, 29, 1, 2, 3, 456789000, time.UTC)
 
 // configOf is the configuration in a ConfigMap.
 func configOf(configMap *corev1.ConfigMap) serverConfig {

@@ -22,7 +22,7 @@ const (
 	// beside them, so that an older operator never puts its own over a newer one.
 	schemaVersionAnnotation = "pgop.dev/schema-version"
 	// schemaVersion is raised with each change of one of them.
-	schemaVersion = 12
+	schemaVersion = 13
 )
 
 // manifest is an object that the operator installs, as its YAML has it.

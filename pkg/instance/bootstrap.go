@@ -53,7 +53,7 @@ func (a *Agent) makeDatabase(ctx context.Context, config instanceapi.Config) err
 	if err := errors.Join(a.fillDatabase(ctx, config.Bootstrap, app), <-synced); err != nil {
 		return err
 	}
-	if _, err := a.volume.finish(byInitdb); err != nil {
+	if _, err := a.volume.finish(identity{Origin: byInitdb}); err != nil {
 		return err
 	}
 	a.runs(running{Role: instanceapi.RolePrimary, server: a.server})

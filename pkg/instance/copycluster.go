@@ -43,7 +43,8 @@ func (a *Agent) makeOfCluster(ctx context.Context, config instanceapi.Config) er
 	if err := a.streamCluster(ctx, from, certificates, wal); err != nil {
 		return err
 	}
-	if err := a.leaveTimeline(ctx, from); err != nil {
+	recovered, err := a.leaveTimeline(ctx, from)
+	if err != nil {
 		return err
 	}
 	if err := a.disableSubscriptions(ctx); err != nil {
@@ -52,7 +53,7 @@ func (a *Agent) makeOfCluster(ctx context.Context, config instanceapi.Config) er
 	if err := a.matchLogins(ctx, config.Bootstrap, app); err != nil {
 		return err
 	}
-	return a.finishFirst(ctx)
+	return a.finishFirst(ctx, recovered)
 }
 
 // cloneFiles are what the Secret for a copy must have, by key.
@@ -119,9 +120,9 @@ func cloneConnInfo(o Options, from instanceapi.Clone, dir string) string {
 
 // leaveTimeline lets a server, closed to everybody, make the copy consistent and open
 // a timeline of its own there. It finds all the WAL for that beside the data.
-func (a *Agent) leaveTimeline(ctx context.Context, from instanceapi.Clone) error {
+func (a *Agent) leaveTimeline(ctx context.Context, from instanceapi.Clone) (instanceapi.Recovered, error) {
 	if err := errors.Join(backup.MarkForRecovery(a.volume.data()), a.volume.sync()); err != nil {
-		return fmt.Errorf("ready the copy of cluster %s: %w", from.Cluster, err)
+		return instanceapi.Recovered{}, fmt.Errorf("ready the copy of cluster %s: %w", from.Cluster, err)
 	}
 	return a.recoverData(ctx, recovering{
 		// There is no target, so that recovery ends where the WAL beside the data does. It

@@ -182,7 +182,7 @@ func TestHalfRewoundDataIsKeptAside(t *testing.T) {
 	v := newVolume(t)
 	v.mustBegin(t, byClone)
 	v.fill(t)
-	_, err := v.finish(byClone)
+	_, err := v.finish(identity{Origin: byClone})
 	must(t, err)
 	must(t, v.beginRewind())
 	if kind, id, err := v.lookAtData(); kind != dataUnfinished || id.ID != "" || err != nil || !v.isHalfRewound() {
@@ -196,7 +196,7 @@ func TestHalfRewoundDataIsKeptAside(t *testing.T) {
 	// Only one is kept: they take room.
 	v.mustBegin(t, byClone)
 	v.fill(t)
-	_, err = v.finish(byClone)
+	_, err = v.finish(identity{Origin: byClone})
 	must(t, err)
 	_, err = v.giveUp(time.Now().Add(time.Minute))
 	must(t, err)

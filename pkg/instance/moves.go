@@ -140,6 +140,7 @@ func (a *Agent) inspect(ctx context.Context) error {
 	}
 	a.status.update(func(s *instanceapi.State) {
 		s.Inspected, s.HasData, s.DataID, s.SystemID = true, a.data == dataComplete, a.identity.ID, a.systemID
+		s.Recovered = a.identity.Recovered
 	})
 	return nil
 }
@@ -185,7 +186,7 @@ func (a *Agent) copyFrom(ctx context.Context, up upstream) error {
 		return err
 	}
 	a.learnConfiguration(ctx, up.Instance)
-	_, err = a.volume.finish(byClone)
+	_, err = a.volume.finish(identity{Origin: byClone})
 	return err
 }
 

@@ -28,13 +28,14 @@ func TestD09RestoresToRandomTimes(t *testing.T) {
 	first, p, store := sourceIn(w)
 	began := p.takeWell(backup.Full, "").StoppedAt
 	const rows = 120
+	var again time.Time
 	for n := range rows {
 		p.write(n)
 		switch n {
 		case 40, 80:
 			p.endSegment()
 		case 60:
-			p.takeWell(backup.Full, "")
+			again = p.takeWell(backup.Full, "").StoppedAt
 		}
 		time.Sleep(time.Duration(random.IntN(30)) * time.Millisecond) // rows of random times
 	}
@@ -57,6 +58,13 @@ func TestD09RestoresToRandomTimes(t *testing.T) {
 			restored.waitFor("ready", isReady)
 			if got := restored.ledger(); got != want {
 				t.Errorf("it has %q, want %q", got, want)
+			}
+			var newest int64
+			must(t, p.sql.Row(t.Context(), fmt.Sprintf("SELECT coalesce(max(%s), 0) FROM public.ledger WHERE %[1]s <= %d", micros, at.UnixMicro()), &newest))
+			// Of what was committed before the backup, nothing is replayed.
+			to := restored.State(t.Context()).Recovered
+			if to == nil || to.LastCommit.After(at) || to.LastCommit.UnixMicro() < newest && (!to.LastCommit.IsZero() || newest > again.UnixMicro()) {
+				t.Errorf("it tells %+v, and the newest row is of %s", to, time.UnixMicro(newest).UTC())
 			}
 			t.Logf("%d rows", len(strings.Fields(want)))
 			restored.stop()

@@ -162,7 +162,7 @@ func (a *Agent) rewindData(ctx context.Context, up upstream) error {
 	if err := a.volume.sync(); err != nil {
 		return err
 	}
-	_, err := a.volume.finish(byRewind)
+	_, err := a.volume.finish(identity{Origin: byRewind})
 	return err
 }
 

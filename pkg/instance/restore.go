@@ -2,6 +2,7 @@ package instance
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -137,25 +138,26 @@ func (a *Agent) makeOfBackup(ctx context.Context, config instanceapi.Config) err
 	if err := a.unpackBackup(ctx, source, wal); err != nil {
 		return err
 	}
-	if err := a.replayArchive(ctx, source); err != nil {
+	recovered, err := a.replayArchive(ctx, source)
+	if err != nil {
 		return err
 	}
 	if err := a.matchLogins(ctx, config.Bootstrap, app); err != nil {
 		return err
 	}
-	return a.finishFirst(ctx)
+	return a.finishFirst(ctx, recovered)
 }
 
 // finishFirst stops the server that has recovered: it starts anew, with its own
 // configuration and without an archive.
-func (a *Agent) finishFirst(ctx context.Context) error {
+func (a *Agent) finishFirst(ctx context.Context, recovered instanceapi.Recovered) error {
 	if err := a.stopServer(ctx); err != nil {
 		return err
 	}
 	if err := errors.Join(os.RemoveAll(a.volume.fetched()), a.volume.sync()); err != nil {
 		return fmt.Errorf("finish the database: %w", err)
 	}
-	_, err := a.volume.finish(byRestore)
+	_, err := a.volume.finish(identity{Origin: byRestore, Recovered: &recovered})
 	return err
 }
 
@@ -289,10 +291,10 @@ func (a *Agent) unpackBackup(ctx context.Context, s restoreSource, wal string) e
 
 // replayArchive lets a server, closed to everybody, replay the archive's WAL to the target
 // and open its own timeline there.
-func (a *Agent) replayArchive(ctx context.Context, s restoreSource) error {
+func (a *Agent) replayArchive(ctx context.Context, s restoreSource) (instanceapi.Recovered, error) {
 	fetcher, err := backup.NewFetcher(s.repository, a.volume.fetched(), s.record().SegmentSize, fetchedAhead)
 	if err != nil {
-		return err
+		return instanceapi.Recovered{}, err
 	}
 	source := &walSource{fetcher: fetcher}
 	a.walSource.Store(source)
@@ -304,7 +306,7 @@ func (a *Agent) replayArchive(ctx context.Context, s restoreSource) error {
 	}()
 	command, err := restoreCommand()
 	if err != nil {
-		return err
+		return instanceapi.Recovered{}, err
 	}
 	parameters := s.target.Parameters()
 	parameters["recovery_target_timeline"] = s.timeline
@@ -330,29 +332,46 @@ type recovering struct {
 	whyEnded func() error
 }
 
-// recoverData starts a server that recovers, and returns once it has. A server that
-// ends is started again; what would only end again is a finalError.
-func (a *Agent) recoverData(ctx context.Context, r recovering) error {
+// recoverData starts a server that recovers, and returns once it has, with where that
+// ended. A server that ends is started again; what would only end again is a finalError.
+func (a *Agent) recoverData(ctx context.Context, r recovering) (instanceapi.Recovered, error) {
 	a.recovery.Store(&r.parameters)
 	for start := 1; ; start++ {
 		if err := a.startRecovery(ctx, r.settings); err != nil {
-			return err
+			return instanceapi.Recovered{}, err
 		}
 		err := a.awaitRecovery(ctx, r.words)
 		switch {
 		case err == nil:
-			return nil
+			return a.askRecovered(ctx)
 		case ctx.Err() != nil:
-			return err
+			return instanceapi.Recovered{}, err
 		}
 		if final := r.whyEnded(); final != nil {
-			return finalError{final}
+			return instanceapi.Recovered{}, finalError{final}
 		}
 		if start == recoveryStarts {
-			return finalError{fmt.Errorf("recover from %s: %w", r.what, err)}
+			return instanceapi.Recovered{}, finalError{fmt.Errorf("recover from %s: %w", r.what, err)}
 		}
 		a.log.WithError(err).Warn("the recovering server has ended; starting it again")
 	}
+}
+
+// askRecovered asks a server that has recovered, and not restarted since, where that
+// ended.
+func (a *Agent) askRecovered(ctx context.Context) (instanceapi.Recovered, error) {
+	var recovered instanceapi.Recovered
+	var end string
+	var last sql.NullTime
+	if err := a.sql.Row(ctx, "SELECT pg_last_wal_replay_lsn(), pg_last_xact_replay_timestamp()", &end, &last); err != nil {
+		return recovered, fmt.Errorf("ask where recovery has ended: %w", err)
+	}
+	var err error
+	if recovered.LSN, err = postgres.ParseLSN(end); err != nil {
+		return recovered, fmt.Errorf("ask where recovery has ended: %w", err)
+	}
+	recovered.LastCommit = last.Time
+	return recovered, nil
 }
 
 // restoreCommand is this program, called by the server.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pgop/postgres-operator/pkg/backup"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
+	"github.com/pgop/postgres-operator/pkg/postgres"
 	"github.com/pgop/postgres-operator/test/s3test"
 )
 
@@ -129,6 +130,8 @@ func TestD11RestoreWithNothingLeftButTheStore(t *testing.T) {
 	}
 }
 
+const walPage = 8 << 10
+
 // D-07, D-09: each kind of target, with the backup chosen where it can be.
 func TestD07D09RestoreToEachKindOfTarget(t *testing.T) {
 	t.Parallel()
@@ -163,6 +166,19 @@ func TestD07D09RestoreToEachKindOfTarget(t *testing.T) {
 			restored.waitFor("ready", isReady)
 			if got := restored.ledger(); got != c.want {
 				t.Errorf("it has %q, want %q", got, c.want)
+			}
+			restored.stop()
+			if what != "a position" {
+				return
+			}
+			// Where recovery ended is told later, too.
+			restored = w.start("shop-1", "127.0.0.1")
+			to := restored.waitFor("ready again", isReady).Recovered
+			end, err := postgres.ParseLSN(lsn)
+			must(t, err)
+			// The record at the position is the last one.
+			if to == nil || to.LSN <= end || to.LSN > end+walPage || to.LastCommit.IsZero() || to.LastCommit.After(at) {
+				t.Errorf("it tells %+v, and was to recover to %s, with what was committed by %s", to, lsn, at)
 			}
 			restored.stop()
 		})

@@ -2,7 +2,6 @@ package instance
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -87,10 +86,7 @@ func (a *Agent) prove(ctx context.Context, id string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := a.replayArchive(ctx, source); err != nil {
-		return time.Time{}, err
-	}
-	until, err := a.lastReplayed(ctx, source)
+	recovered, err := a.replayArchive(ctx, source)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -98,7 +94,10 @@ func (a *Agent) prove(ctx context.Context, id string) (time.Time, error) {
 	if err := a.programs.Amcheck(ctx, pgrun.AmcheckOptions{Host: a.options.RunDir, Port: a.options.Port}); err != nil {
 		return time.Time{}, fmt.Errorf("read the restored databases: %w", err)
 	}
-	return until, nil
+	if complete := source.record().StoppedAt; recovered.LastCommit.Before(complete) {
+		return complete, nil // nothing was committed later
+	}
+	return recovered.LastCommit, nil
 }
 
 // awaitBackups waits for the cluster's configuration, which says where its backups
@@ -154,17 +153,4 @@ func (a *Agent) fetchOnce(ctx context.Context, from instanceapi.Restore) (restor
 		return restoreSource{}, err
 	}
 	return source, a.unpackBackup(ctx, source, wal)
-}
-
-// lastReplayed is when the last transaction was committed that was replayed, or when
-// the backup's data was complete, if none was committed later.
-func (a *Agent) lastReplayed(ctx context.Context, s restoreSource) (time.Time, error) {
-	var last sql.NullTime
-	if err := a.sql.Row(ctx, "SELECT pg_last_xact_replay_timestamp()", &last); err != nil {
-		return time.Time{}, fmt.Errorf("ask for the last transaction that was replayed: %w", err)
-	}
-	if complete := s.record().StoppedAt; !last.Valid || last.Time.Before(complete) {
-		return complete, nil
-	}
-	return last.Time, nil
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/election"
+	"github.com/pgop/postgres-operator/pkg/instanceapi"
 )
 
 // volume is the data volume as laid out for one major version, and the WAL volume
@@ -74,6 +75,8 @@ type identity struct {
 	// ID is random, and new each time that the data directory is made.
 	ID     string `json:"id"`
 	Origin origin `json:"origin"`
+	// Recovered is where recovery ended, of data byRestore.
+	Recovered *instanceapi.Recovered `json:"recovered,omitempty"`
 }
 
 // reignMemory is the content of the file reign.json: the last record of the
@@ -160,17 +163,18 @@ func (v volume) sync() error {
 	return err
 }
 
-// finish says that the data directory is complete. All of it must be on disk.
-func (v volume) finish(by origin) (identity, error) {
+// finish says that the data directory is complete, and gives what was made its ID. All
+// of it must be on disk.
+func (v volume) finish(made identity) (identity, error) {
 	random := make([]byte, 4) // it is a part of a name that holds 63 bytes
 	if _, err := rand.Read(random); err != nil {
 		return identity{}, fmt.Errorf("make data id: %w", err)
 	}
-	id := identity{ID: hex.EncodeToString(random), Origin: by}
-	if err := writeJSON(v.idFile(), id); err != nil {
+	made.ID = hex.EncodeToString(random)
+	if err := writeJSON(v.idFile(), made); err != nil {
 		return identity{}, err
 	}
-	return id, errors.Join(v.finishWAL(), removeFile(v.marker()))
+	return made, errors.Join(v.finishWAL(), removeFile(v.marker()))
 }
 
 // beginRewind says that the data directory is being rewound, and is not to be

@@ -50,7 +50,7 @@ func TestDataIsCompleteOnlyWhenFinished(t *testing.T) {
 	if got := v.kind(t); got != dataUnfinished {
 		t.Errorf("data being written is %s", got)
 	}
-	first, err := v.finish(byInitdb)
+	first, err := v.finish(identity{Origin: byInitdb})
 	must(t, err)
 	if got := v.kind(t); got != dataComplete {
 		t.Errorf("finished data is %s", got)
@@ -65,7 +65,7 @@ func TestDataIsCompleteOnlyWhenFinished(t *testing.T) {
 	must(t, os.RemoveAll(v.data()))
 	v.mustBegin(t, byClone)
 	v.fill(t)
-	second, err := v.finish(byClone)
+	second, err := v.finish(identity{Origin: byClone})
 	must(t, err)
 	if first.ID == second.ID || len(first.ID) != 8 {
 		t.Errorf("data ids %s and %s", first.ID, second.ID)
@@ -78,7 +78,7 @@ func TestCrashesBetweenSteps(t *testing.T) {
 	v := newVolume(t)
 	v.mustBegin(t, byInitdb)
 	v.fill(t)
-	_, err := v.finish(byInitdb)
+	_, err := v.finish(identity{Origin: byInitdb})
 	must(t, err)
 	must(t, os.WriteFile(v.marker(), nil, 0o600))
 	if got := v.kind(t); got != dataComplete {

@@ -23,7 +23,7 @@ func (v volume) make(t *testing.T, finished bool) (wal string) {
 	v.fill(t)
 	v.link(t, wal)
 	if finished {
-		_, err := v.finish(byClone)
+		_, err := v.finish(identity{Origin: byClone})
 		must(t, err)
 	}
 	return wal
@@ -157,7 +157,7 @@ func TestMoveOfWALInterrupted(t *testing.T) {
 		v.fill(t)
 		must(t, os.MkdirAll(filepath.Join(v.pgWAL(), "archive_status"), 0o700))
 		must(t, os.WriteFile(filepath.Join(v.pgWAL(), "000000010000000000000001"), []byte("wal"), 0o600))
-		_, err := v.finish(byInitdb)
+		_, err := v.finish(identity{Origin: byInitdb})
 		must(t, err)
 		v.walMount = t.TempDir()
 		return v
@@ -221,7 +221,7 @@ func TestWALThatDoesNotFit(t *testing.T) {
 	must(t, err)
 	must(t, segment.Truncate(int64(free)))
 	must(t, segment.Close())
-	_, err = v.finish(byInitdb)
+	_, err = v.finish(identity{Origin: byInitdb})
 	must(t, err)
 	v.walMount = t.TempDir()
 	if err := v.moveWAL(t.Context()); err == nil || !strings.Contains(err.Error(), "raise spec.storage.wal.size") {

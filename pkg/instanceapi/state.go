@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/pgop/postgres-operator/pkg/election"
+	"github.com/pgop/postgres-operator/pkg/postgres"
 )
 
 // StatePath is where an agent's API serves its State, by GET.
@@ -161,6 +162,9 @@ type State struct {
 	// RestoreTotal.
 	Restored     int64 `json:"restored,omitempty"`
 	RestoreTotal int64 `json:"restoreTotal,omitempty"`
+	// Recovered is where the recovery ended by which the data was made of a backup, or of
+	// another cluster; nil: it was made otherwise.
+	Recovered *Recovered `json:"recovered,omitempty"`
 	// Declared is how far the primary is with the roles and databases of its
 	// configuration; nil: the agent is of a version that knows nothing of them.
 	Declared *DeclaredState `json:"declared,omitempty"`
@@ -194,4 +198,13 @@ type Slot struct {
 	Active bool   `json:"active"`
 	// KeptBytes is how much WAL the slot keeps from being recycled.
 	KeptBytes int64 `json:"keptBytes"`
+}
+
+// Recovered is where a recovery ended.
+type Recovered struct {
+	// LSN is the end of the last record that was replayed.
+	LSN postgres.LSN `json:"lsn"`
+	// LastCommit is when the last transaction was committed that was replayed; zero: none
+	// was.
+	LastCommit time.Time `json:"lastCommit,omitzero"`
 }

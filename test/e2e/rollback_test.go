@@ -118,8 +118,10 @@ func TestTheClusterIsRolledBackInPlace(t *testing.T) {
 
 	undo(f, c, "undo", "", v1.RestoreTarget{Time: target})
 	s := awaitRestore(f, "undo", v1.RestoreCompleted, "")
-	if !slices.Equal(s.KeptVolumes, volumes) || s.Timeline < 2 {
+	if !slices.Equal(s.KeptVolumes, volumes) || s.Timeline < 2 || s.RecoveredTo == nil || s.RecoveredTo.LSN == "" {
 		t.Errorf("it tells %+v; the volumes were %v", s, volumes)
+	} else if at := s.RecoveredTo.Time; at == nil || at.UTC().Format("2006-01-02T15:04:05.000000Z") > target {
+		t.Errorf("it recovered to %+v; the target was %s", s.RecoveredTo, target)
 	}
 	c.AwaitReady()
 	c.AwaitRows(framework.RW, story, "kept")

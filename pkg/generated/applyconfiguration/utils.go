@@ -72,6 +72,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &postgresv1.PostgresRestoreStatusApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("PostgresSpec"):
 		return &postgresv1.PostgresSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RecoveredTo"):
+		return &postgresv1.RecoveredToApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ReplicationSpec"):
 		return &postgresv1.ReplicationSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ResourceRequirements"):

@@ -15,6 +15,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.cluster`,description="The cluster that is rolled back"
 // +kubebuilder:printcolumn:name="Backup",type=string,JSONPath=`.spec.backup`,description="The PostgresBackup that it is made of"
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="How far it is"
+// +kubebuilder:printcolumn:name="Recovered To",type=string,JSONPath=`.status.recoveredTo.time`,description="When the last transaction was committed that was recovered"
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`,description="What it waits for, or why it failed"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type PostgresRestore struct {
@@ -93,6 +94,9 @@ type PostgresRestoreStatus struct {
 	// The instance that is made of it, and is the primary first.
 	// +optional
 	Instance string `json:"instance,omitempty"`
+	// How far recovery came: what was committed later is not in the restored data.
+	// +optional
+	RecoveredTo *RecoveredTo `json:"recoveredTo,omitempty"`
 	// Timeline of the restored database.
 	// +optional
 	Timeline int64 `json:"timeline,omitempty"`
@@ -108,4 +112,14 @@ type PostgresRestoreStatus struct {
 	// When the new instance served, or the old data was back.
 	// +optional
 	EndedAt *metav1.Time `json:"endedAt,omitempty"`
+}
+
+// RecoveredTo is where the recovery of a restore ended.
+type RecoveredTo struct {
+	// The end of the last record of WAL that was replayed, such as 0/3000148.
+	LSN string `json:"lsn"`
+	// When the last transaction was committed that was replayed after the backup began.
+	// Missing if there was none.
+	// +optional
+	Time *metav1.MicroTime `json:"time,omitempty"`
 }

@@ -19,6 +19,8 @@ type PostgresRestoreStatusApplyConfiguration struct {
 	ID *string `json:"id,omitempty"`
 	// The instance that is made of it, and is the primary first.
 	Instance *string `json:"instance,omitempty"`
+	// How far recovery came: what was committed later is not in the restored data.
+	RecoveredTo *RecoveredToApplyConfiguration `json:"recoveredTo,omitempty"`
 	// Timeline of the restored database.
 	Timeline *int64 `json:"timeline,omitempty"`
 	// The PersistentVolumeClaims with the data from before, which are kept until you
@@ -65,6 +67,14 @@ func (b *PostgresRestoreStatusApplyConfiguration) WithID(value string) *Postgres
 // If called multiple times, the Instance field is set to the value of the last call.
 func (b *PostgresRestoreStatusApplyConfiguration) WithInstance(value string) *PostgresRestoreStatusApplyConfiguration {
 	b.Instance = &value
+	return b
+}
+
+// WithRecoveredTo sets the RecoveredTo field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RecoveredTo field is set to the value of the last call.
+func (b *PostgresRestoreStatusApplyConfiguration) WithRecoveredTo(value *RecoveredToApplyConfiguration) *PostgresRestoreStatusApplyConfiguration {
+	b.RecoveredTo = value
 	return b
 }
 
