@@ -30,7 +30,7 @@ func TestC24AgentsGoByTheMonotonicClock(t *testing.T) {
 			if a.alive(later(8 * time.Second)) {
 				t.Error("a loop that hangs counts as alive: the kubelet would not end the agent")
 			}
-			r := readiness{Role: instanceapi.RoleReplica, Answers: true, StreamedAt: now, RenewedAt: now.Add(6 * time.Second)}
+			r := readiness{Role: instanceapi.RoleReplica, Answers: true, StreamedAt: now, RenewedAt: now.Add(6 * time.Second), Lasts: leaseDuration}
 			if !r.isReady(later(time.Second)) {
 				t.Error("a replica that streams is not ready")
 			}

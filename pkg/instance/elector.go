@@ -66,7 +66,7 @@ func (e *elector) lease(memory reignMemory) *election.Lease {
 	switch {
 	case known.Object != nil:
 		lease := &election.Lease{Version: known.Version, Holder: known.Holder, Record: known.Record, SeenAt: known.SeenAt.Sub(e.since),
-			Lasts: time.Duration(ptr.Deref(known.Object.Spec.LeaseDurationSeconds, 0)) * time.Second}
+			Lasts: known.lasts()}
 		if !e.view.knownConfig().Known {
 			lease.Version = ""
 		}

@@ -58,8 +58,13 @@ func TestReadiness(t *testing.T) {
 			readiness{Role: instanceapi.RoleReplica, Answers: true, RenewedAt: now}, false},
 		{"a replica without a primary for long",
 			readiness{Role: instanceapi.RoleReplica, Answers: true, RenewedAt: ago(11 * time.Second)}, true},
+		{"a replica that does not stream, between two renewals of a long Lease",
+			readiness{Role: instanceapi.RoleReplica, Answers: true, RenewedAt: ago(11 * time.Second), Lasts: time.Minute}, false},
+		{"a replica without a primary for as long as a long Lease lasts",
+			readiness{Role: instanceapi.RoleReplica, Answers: true, RenewedAt: ago(61 * time.Second), Lasts: time.Minute}, true},
 	}
 	for _, c := range cases {
+		c.r.Lasts = max(c.r.Lasts, leaseDuration)
 		if got := c.r.isReady(now); got != c.want {
 			t.Errorf("%s: ready is %v", c.why, got)
 		}

@@ -6,14 +6,9 @@ import (
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
 )
 
-const (
-	// blip is for how long a replica that has streamed counts as streaming: a
-	// receiver that reconnects is no news.
-	blip = 3 * time.Second
-	// deadAfter is how old the last renewal of the Lease is when replicas go on
-	// answering readers without a primary.
-	deadAfter = leaseDuration
-)
+// blip is for how long a replica that has streamed counts as streaming: a receiver
+// that reconnects is no news.
+const blip = 3 * time.Second
 
 // readiness is what the readiness probe's answer depends on.
 type readiness struct {
@@ -26,6 +21,9 @@ type readiness struct {
 	StreamedAt time.Time
 	// RenewedAt is when a renewal of the Lease was last seen.
 	RenewedAt time.Time
+	// Lasts is the Lease's duration: when the last renewal is as old as that, replicas go
+	// on answering readers without a primary.
+	Lasts time.Duration
 }
 
 // isReady says whether clients should be sent here.
@@ -36,7 +34,7 @@ func (r readiness) isReady(now time.Time) bool {
 	case r.Role == instanceapi.RolePrimary:
 		return r.Reigns
 	case r.Role == instanceapi.RoleReplica:
-		return r.keepsUp(now) || now.Sub(r.RenewedAt) >= deadAfter
+		return r.keepsUp(now) || now.Sub(r.RenewedAt) >= r.Lasts
 	}
 	return false
 }

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -139,9 +140,10 @@ func (a *Agent) observeForever(ctx context.Context) {
 		} else if seen.Streaming {
 			last = streamed{at: now, from: running.Upstream}
 		}
+		lease := a.view.knownLease()
 		ready := readiness{
 			Role: running.role(), Answers: seen.Answers, Reigns: running.Open && a.mayLead(),
-			StreamedAt: last.at, RenewedAt: a.view.knownLease().RenewedAt,
+			StreamedAt: last.at, RenewedAt: lease.RenewedAt, Lasts: cmp.Or(lease.lasts(), leaseDuration),
 		}.isReady(now)
 		a.status.update(func(s *instanceapi.State) { s.Ready, s.Streaming = ready, last.lately(running.Upstream, now) })
 		next := observeEvery

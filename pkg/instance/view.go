@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/pgop/postgres-operator/pkg/election"
 	"github.com/pgop/postgres-operator/pkg/instanceapi"
@@ -42,6 +43,14 @@ type knownLease struct {
 	// Object is the version itself, which nobody changes. It stays when the
 	// Lease is gone, which makes it no freer.
 	Object *coordinationv1.Lease
+}
+
+// lasts is the Lease's duration; 0: it has none.
+func (l knownLease) lasts() time.Duration {
+	if l.Object == nil {
+		return 0
+	}
+	return time.Duration(ptr.Deref(l.Object.Spec.LeaseDurationSeconds, 0)) * time.Second
 }
 
 // view keeps what the agent has seen in Kubernetes. It wakes the loop when
