@@ -466,6 +466,14 @@ var analyseCases = []analyseCase{
 		w.request("now")
 		w.restartedAll("shop-1", "shop-2", "shop-3")
 	}},
+	{why: "the primary has given the Lease up a moment ago: its pod stays until another reigns and it follows", change: func(w *world) {
+		w.ask("2")
+		w.restartedAll("shop-2", "shop-3")
+		w.reign("")
+		w.say("shop-1", func(s *instanceapi.State) {
+			s.Role, s.Phase, s.Message = instanceapi.RoleNone, instanceapi.PhaseWaiting, "it gives the Lease up"
+		})
+	}},
 	{why: "the primary has handed over to restart: it does so as a replica", change: func(w *world) {
 		w.ask("2")
 		w.restartedAll("shop-2", "shop-3")

@@ -54,9 +54,10 @@ func whyReplace(o Observation, i Instance) string {
 }
 
 // isToBeReplaced says whether the instance's server does not run, and its pod is
-// not what a new one would be.
+// not what a new one would be. One that has served a moment ago may have handed over: it
+// follows by itself, and its end would delay what leads writers to their new primary.
 func isToBeReplaced(o Observation, i Instance) bool {
-	return i.isStuck() && whyRestart(o, i) != ""
+	return i.isStuck() && !i.servedLately(o.Now) && whyRestart(o, i) != ""
 }
 
 func endOf(pod *corev1.Pod) string {

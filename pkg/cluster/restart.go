@@ -208,7 +208,7 @@ func whoKeepsWaiting(o Observation, p *Plan, next string) (name, lacks string) {
 		}
 	}
 	if !o.primaryServes() {
-		return o.lastPrimary(), "takes writes"
+		return o.lastPrimary(), "takes writes, or another instance does"
 	}
 	for _, name := range p.Members {
 		i := find(o, name)
@@ -238,6 +238,16 @@ func whoKeepsWaiting(o Observation, p *Plan, next string) (name, lacks string) {
 // over. kube-proxy takes in changes once a second: those that lead readers to a
 // replica that is new must not delay the one that leads writers to its primary.
 const servedLong = 3 * time.Second
+
+// servedLately says whether the instance's pod is ready, or was a moment ago.
+func (i Instance) servedLately(now time.Time) bool {
+	for _, c := range i.Pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue || now.Sub(c.LastTransitionTime.Time) < servedLong && i.State != nil
+		}
+	}
+	return false
+}
 
 // readyFor is for how long the instance's pod has been ready, to the second, by the
 // clock of its node; false if that can't be told, or is in the future by this one.
