@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -102,6 +104,34 @@ func TestPrimaryThatIsStoppedHandsOver(t *testing.T) {
 	}
 	w.awaitMembers(2)
 }
+
+// The loop of a primary's agent hangs, and nothing else does: the alarm ends the server
+// before another may reign.
+func TestAlarmEndsTheServerOfALoopThatHangs(t *testing.T) {
+	t.Parallel()
+	w, pods := three(t, instanceapi.HA{})
+	old := pods["shop-1"]
+	server := old.postmasterID()
+	if server == 0 || !runs(server) {
+		t.Fatalf("the server is process %d", server)
+	}
+	old.inbox.mu.Lock() // which every pass takes
+	hangs := sync.OnceFunc(old.inbox.mu.Unlock)
+	t.Cleanup(hangs)
+	w.eventually("another holds the Lease", func() bool { _, holder := w.record(); return holder != "shop-1" && holder != "" },
+		func() string { r, h := w.record(); return fmt.Sprintf("%s of %q", r, h) })
+	if runs(server) {
+		t.Error("another reigns, and the server still runs")
+	}
+	if old.alive(time.Now()) {
+		t.Error("the loop counts as alive")
+	}
+	hangs()
+	old.waitFor("follows", isStreaming)
+}
+
+// runs says whether there is such a process.
+func runs(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
 func TestSwitchover(t *testing.T) {
 	t.Parallel()

@@ -128,10 +128,18 @@ func (a *Agent) awaitPast(ctx context.Context, instance string, checkpoint postg
 }
 
 // giveWay ends a primary that hurts, so that another can take over; with nobody
-// who can, it is started again.
+// who can, it is started again. One whose volume is full still serves, and so it tries to
+// hand over in order first: what it has acknowledged alone goes along.
 func (a *Agent) giveWay(ctx context.Context, why string) error {
 	a.log.WithField("why", why).Warn("this primary gives way")
-	a.roomier = ""
+	if to := a.roomier; to != "" {
+		a.roomier = ""
+		err := a.switchover(ctx, to)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		a.log.WithError(err).Warn("handing over in order failed; ending the server")
+	}
 	a.status.enter(instanceapi.PhaseStopping, why)
 	if err := a.killServer(ctx); err != nil {
 		return err

@@ -323,7 +323,8 @@ const (
 // end go by at most one period for each failure, one timeout and killGrace, which
 // together are no more than leaseDuration less renewPeriod. With less than 8 s
 // that can't be done without killing an agent for one late answer, so two are
-// waited for.
+// waited for. Of an agent whose loop alone hangs the answers are good for some seconds
+// more; its alarm ends the server in time.
 func watchdog(leaseDuration time.Duration) *corev1.Probe {
 	const failures = 3
 	room := int32(leaseDuration/time.Second) - killGrace - renewPeriod

@@ -110,6 +110,40 @@ func TestC08FullVolumeGrows(t *testing.T) {
 	}
 }
 
+// C-08: the volume of a primary fills up while its replica has room. The server still
+// serves then, and so it hands over in order: no acknowledged row is lost, though no
+// standby had to have it, and the former primary follows as it is.
+func TestC08FullPrimaryHandsOverInOrder(t *testing.T) {
+	t.Parallel()
+	f := framework.New(t)
+	c := f.Create("full", framework.Instances(2))
+	c.AwaitReady()
+	c.SQL(framework.RW, "create table kept (n int)")
+	c.Shell("full-1", "cat /dev/zero >/pgdata/ballast 2>/dev/null; truncate -s -6M /pgdata/ballast")
+	acknowledged := 0
+	f.Await(framework.Patience, "the replica with room takes over", func(ctx context.Context) error {
+		if _, err := c.TrySQL(ctx, framework.RW, fmt.Sprintf("insert into kept values (%d)", acknowledged+1)); err == nil {
+			acknowledged++
+		}
+		lease, err := f.Kube.CoordinationV1().Leases(f.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); !strings.HasPrefix(holder, "full-2") {
+			return fmt.Errorf("the Lease is held by %q", holder)
+		}
+		return nil
+	})
+	c.Shell("full-1", "rm /pgdata/ballast")
+	c.AwaitReady()
+	c.AwaitRows(framework.RW, fmt.Sprintf("select count(*) >= %d from kept", acknowledged), "t")
+	wantStreaming(t, c, 2)
+	log := f.Kubectl("logs", "full-1")
+	if !strings.Contains(log, "released the Lease") || strings.Contains(log, "handing over in order failed") || strings.Contains(log, "rewinding this instance") {
+		t.Errorf("it did not hand over in order, or was rewound; its log:\n%s", log)
+	}
+}
+
 // Volumes of both kinds grow while the servers run, and nothing restarts.
 func TestVolumesGrowOnline(t *testing.T) {
 	t.Parallel()
