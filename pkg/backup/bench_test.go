@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,9 +23,15 @@ import (
 // The figures of docs/benchmarks.md: make bench-backup. What we do and the plain
 // thing beside it, in one run.
 
+// fetchedAtOnce is how many objects of a backup an agent reads at the same time.
+const fetchedAtOnce = 4
+
 // BenchmarkBase takes a base backup, and restores it; beside it, the same with
 // the programs of the system.
 func BenchmarkBase(b *testing.B) {
+	// As in the agent, which handles content.
+	defer debug.SetGCPercent(debug.SetGCPercent(30))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(112 << 20))
 	program, err := exec.LookPath("zstd")
 	if err != nil {
 		b.Skip("the program zstd is not installed")
@@ -50,7 +59,7 @@ func BenchmarkBase(b *testing.B) {
 		shell(b, fmt.Sprintf(`%s/pg_basebackup -d "%s" -D - -Ft -X none --checkpoint=fast | %s -q -T0 > /dev/null`, bin, server.ConnInfo(), program))
 		plain := time.Since(began)
 
-		peak := watchHeap()
+		peak := watchMemory()
 		began = time.Now()
 		record, err := repository.TakeBase(context.Background(), installation.Programs, backup.BaseOptions{
 			ID: backup.NewID(time.Now(), backup.Full, fmt.Sprint(rand.Uint32())), ConnInfo: server.ConnInfo(), SQL: server.SQL(), TempDir: b.TempDir(), Now: time.Now,
@@ -63,19 +72,19 @@ func BenchmarkBase(b *testing.B) {
 		b.ReportMetric(float64(record.Size)/1e6/plain.Seconds(), "plain-backup-MB/s")
 		b.ReportMetric(float64(record.Size)/1e6/ours.Seconds(), "backup-MB/s")
 		b.ReportMetric(float64(record.Size)/1e6, "MB")
-		b.ReportMetric(peak(), "backup-heap-MB")
+		b.ReportMetric(peak(), "backup-memory-MB")
 
 		began = time.Now()
 		plainRestore(b, repository, record, program)
 		plain = time.Since(began)
-		peak = watchHeap()
+		peak = watchMemory()
 		began = time.Now()
 		data := filepath.Join(b.TempDir(), "data")
-		must(b, repository.RestoreBase(context.Background(), installation.Programs, []backup.Record{record}, backup.RestoreOptions{Data: data, Parallel: 2}))
+		must(b, repository.RestoreBase(context.Background(), installation.Programs, []backup.Record{record}, backup.RestoreOptions{Data: data, Parallel: fetchedAtOnce}))
 		ours = time.Since(began)
 		b.ReportMetric(float64(record.Size)/1e6/plain.Seconds(), "plain-restore-MB/s")
 		b.ReportMetric(float64(record.Size)/1e6/ours.Seconds(), "restore-MB/s")
-		b.ReportMetric(peak(), "restore-heap-MB")
+		b.ReportMetric(peak(), "restore-memory-MB")
 	}
 }
 
@@ -104,17 +113,16 @@ func shell(b *testing.B, command string) {
 	must(b, cmd.Run())
 }
 
-// watchHeap returns what tells the most memory, in MB, that this process had
-// from the system for its heap, and has not given back, meanwhile.
-func watchHeap() func() float64 {
-	runtime.GC()
+// watchMemory returns what tells the most memory, in MB, that this process had meanwhile:
+// what it does not share with other programs, as the kernel counts it (RssAnon). The store
+// and the server are processes of their own.
+func watchMemory() func() float64 {
+	debug.FreeOSMemory()
 	done, peak := make(chan struct{}), make(chan uint64)
 	go func() {
 		most := uint64(0)
 		for {
-			var m runtime.MemStats
-			runtime.ReadMemStats(&m)
-			most = max(most, m.HeapInuse+m.StackInuse)
+			most = max(most, ownMemory())
 			select {
 			case <-done:
 				peak <- most
@@ -127,4 +135,19 @@ func watchHeap() func() float64 {
 		close(done)
 		return float64(<-peak) / 1e6
 	}
+}
+
+// ownMemory is RssAnon in bytes; 0: the kernel does not tell.
+func ownMemory() uint64 {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, found := strings.CutPrefix(line, "RssAnon:"); found {
+			kilobytes, _ := strconv.ParseUint(strings.Fields(value)[0], 10, 64)
+			return kilobytes << 10
+		}
+	}
+	return 0
 }

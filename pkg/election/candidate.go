@@ -97,7 +97,7 @@ func (s *State) takeBack(c Settings, in Input, out *Output) {
 		out.Read = true
 		return
 	}
-	s.write(c, in, out, Write{Version: in.Lease.Version, Holder: s.Me, Record: s.newRecord(in, max(in.Lease.Record.Term+s.leap(), s.Sealed)+1)})
+	s.write(c, in, out, Write{Version: in.Lease.Version, Holder: s.Me, Record: s.newRecord(c, in, max(in.Lease.Record.Term+s.leap(), s.Sealed)+1)})
 }
 
 // leap is by how much a term is raised beyond the next, since there may be reigns of
@@ -111,8 +111,12 @@ func (s *State) leap() uint64 {
 
 // newRecord is that of a new reign, from which nobody may take over yet. Its timeline
 // is the newest of which there is word, until the server says which it has begun.
-func (s *State) newRecord(in Input, term uint64) Record {
-	return Record{Term: term, Timeline: max(in.Lease.Record.Timeline, in.Data.Timeline), SystemID: in.Data.SystemID, HolderDataID: in.Data.ID, HolderAddress: s.Address}
+func (s *State) newRecord(c Settings, in Input, term uint64) Record {
+	r := Record{Term: term, Timeline: max(in.Lease.Record.Timeline, in.Data.Timeline), SystemID: in.Data.SystemID, HolderDataID: in.Data.ID, HolderAddress: s.Address}
+	if !c.has(ruleNobodyYet) {
+		r.Members, r.Votes = in.Lease.Record.Members, in.Lease.Record.Votes
+	}
+	return r
 }
 
 // mayElect says whether this instance may take part in an election now.
@@ -184,7 +188,7 @@ func (s *State) countVotes(c Settings, in Input, out *Output) {
 	}
 	switch {
 	case in.Forced && voted:
-		s.write(c, in, out, Write{Version: s.versionToReplace(c, in), Holder: s.Me, Record: s.newRecord(in, election.request.Term)})
+		s.write(c, in, out, Write{Version: s.versionToReplace(c, in), Holder: s.Me, Record: s.newRecord(c, in, election.request.Term)})
 	case !voted || len(counted) < record.Votes && c.has(ruleVotes):
 		s.blocked = missingVotes(record, counted)
 		s.standDown(in, c.VoteWindow/2*Time(1+s.rank(record)))
@@ -192,7 +196,7 @@ func (s *State) countVotes(c Settings, in Input, out *Output) {
 		s.yields++
 		s.standDown(in, 2*c.VoteWindow)
 	default:
-		s.write(c, in, out, Write{Version: s.versionToReplace(c, in), Holder: s.Me, Record: s.newRecord(in, election.request.Term)})
+		s.write(c, in, out, Write{Version: s.versionToReplace(c, in), Holder: s.Me, Record: s.newRecord(c, in, election.request.Term)})
 	}
 }
 

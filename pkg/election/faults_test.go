@@ -149,7 +149,10 @@ func (w *world) restart(n *node) {
 // left.
 func (w *world) start(n *node) {
 	n.up, n.frozen, n.stuck = true, false, false
-	n.state = &State{Me: w.holder(n), Address: n.name, Sealed: n.sealed}
+	n.state = &State{Me: w.holder(n), Address: n.name}
+	if n.settings.has(ruleRemember) {
+		n.state.Sealed = n.sealed
+	}
 	n.seen, n.outcome, n.inbox, n.cutFor, n.sealing, n.handover, n.cloning = nil, nil, nil, 0, 0, nil, 0
 	if n.memory != nil && n.apart {
 		seen := *n.memory

@@ -107,6 +107,12 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
+// The rules of those who work for the core: the agent and its server.
+const (
+	ruleRemember  rule = "what was sealed outlasts a restart"
+	ruleWaitFirst rule = "commits wait before the first is acknowledged"
+)
+
 // Each rule is there for a reason: without it the simulation finds a violation.
 func TestEveryRuleIsNeeded(t *testing.T) {
 	if testing.Short() {
@@ -137,6 +143,9 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{ruleQuarantine, cluster{Required, 1, 3}},
 		{ruleHear, cluster{Required, 1, 3}},
 		{ruleLoyal, cluster{Required, 1, 3}},
+		{ruleNobodyYet, cluster{Required, 1, 3}},
+		{ruleRemember, cluster{Required, 2, 3}},
+		{ruleWaitFirst, cluster{Preferred, 1, 3}},
 	} {
 		t.Run(string(x.without), func(t *testing.T) {
 			t.Parallel()

@@ -28,6 +28,7 @@ const (
 	ruleDoubt       rule = "nothing follows from a write of unknown outcome"
 	ruleQuarantine  rule = "a restarted primary opens when it is safe"
 	ruleHear        rule = "with the Lease lost, every volume is heard first"
+	ruleNobodyYet   rule = "from a new reign nobody may take over yet"
 	ruleLoyal       rule = "a reign whose Lease was lost goes on if nobody can have been elected"
 )
 

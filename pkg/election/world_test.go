@@ -612,7 +612,7 @@ func (w *world) lead(n *node, term uint64) {
 	n.role, n.term, n.recovered = Leading, term, len(n.wal)
 	n.startsAt = w.now + w.upTo(w.weather.start)
 	n.syncs, n.since = []Sync{{}}, postgres.LSN(len(n.wal))
-	if n.settings.Mode != Async { // commits wait a moment after the start, not before
+	if n.settings.Mode != Async && n.settings.has(ruleWaitFirst) { // commits wait a moment after the start, not before
 		n.syncs, n.settled = append(n.syncs, Sync{Need: n.settings.Need}), n.startsAt+w.upTo(w.weather.reload)
 	}
 	if term >= w.leads {
