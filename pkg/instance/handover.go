@@ -50,9 +50,15 @@ type handoverState struct {
 	// downSince is since when a primary's server has not been up, and upSince
 	// since when it has; one of them is zero.
 	downSince, upSince time.Time
-	// roomier is a member with room on its volume while this one's is full.
-	roomier string
+	// roomier is a member with room on its volume while this one's is full, and
+	// gaveRoomAt when this one has given way for such a member.
+	roomier    string
+	gaveRoomAt time.Time
 }
+
+// roomPatience is for how long a primary goes on with a full volume that has given way
+// and leads again, since nobody has taken over.
+const roomPatience = time.Minute
 
 // checkpointPatience is how long the checkpoint before a shutdown may take.
 const checkpointPatience = 30 * time.Second
@@ -132,8 +138,11 @@ func (a *Agent) awaitPast(ctx context.Context, instance string, checkpoint postg
 // hand over in order first: what it has acknowledged alone goes along.
 func (a *Agent) giveWay(ctx context.Context, why string) error {
 	a.log.WithField("why", why).Warn("this primary gives way")
-	if to := a.roomier; to != "" {
-		a.roomier = ""
+	to := a.roomier
+	if a.roomier = ""; to != "" {
+		a.gaveRoomAt = time.Now()
+	}
+	if to != "" && a.runningAs().answers() {
 		err := a.switchover(ctx, to)
 		if err == nil || ctx.Err() != nil {
 			return err
@@ -151,8 +160,12 @@ func (a *Agent) giveWay(ctx context.Context, why string) error {
 }
 
 // findRoom is a member that has room on its volumes while one of this primary's
-// has none for another segment of WAL; empty: there is no need, or no such member.
+// has none for another segment of WAL; empty: there is no need, or no such member, or
+// none has taken over lately.
 func (a *Agent) findRoom(ctx context.Context) string {
+	if !a.gaveRoomAt.IsZero() && time.Since(a.gaveRoomAt) < roomPatience {
+		return ""
+	}
 	free, err := a.volume.leastFree()
 	if err != nil || free >= a.segmentSize {
 		return ""
@@ -184,6 +197,9 @@ func (a *Agent) whyGiveWay(now running) string {
 	ha := a.view.knownConfig().Config.HA
 	restart, unresponsive := orDefault(ha.RestartTimeout.Duration), orDefault(ha.UnresponsiveTimeout.Duration)
 	canTakeOver := len(a.view.knownLease().Record.Members) > 0
+	if a.roomier != "" {
+		return fmt.Sprintf("a volume of it is full, and %s has room", a.roomier)
+	}
 	if now.answers() {
 		if !a.downSince.IsZero() || a.upSince.IsZero() {
 			a.downSince, a.upSince = time.Time{}, time.Now()
@@ -191,9 +207,6 @@ func (a *Agent) whyGiveWay(now running) string {
 		answered := a.prober.answeredAt()
 		if answered.Before(a.upSince) {
 			answered = a.upSince // it is asked in a moment
-		}
-		if a.roomier != "" {
-			return fmt.Sprintf("a volume of it is full, and %s has room", a.roomier)
 		}
 		if silent := time.Since(answered); silent > unresponsive {
 			return fmt.Sprintf("the server has answered no new connection for %s", silent.Round(time.Second))

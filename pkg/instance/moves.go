@@ -219,6 +219,9 @@ func (a *Agent) openUp(ctx context.Context) error {
 // else it would go on with a timeline that the former primary may have gone on with
 // as well, and nobody could tell whose WAL is whose.
 func (a *Agent) startPrimary(ctx context.Context, open bool) error {
+	if a.roomier = a.findRoom(ctx); a.roomier != "" {
+		return nil // it would only run into the end of its volume again
+	}
 	a.status.enter(instanceapi.PhaseStarting, "")
 	promoted, err := a.isPromoted(ctx)
 	if err != nil {

@@ -8,9 +8,11 @@ import (
 
 const (
 	// roomy is how much memory the agent may take, in bytes, while it handles the
-	// content of backups: what it holds then is a few buffers of megabytes, and with
-	// less it would do little else than collect them.
-	roomy = 112 << 20
+	// content of backups, and roomyPercent how much garbage may pile up meanwhile, in
+	// percent of what is in use: that is a few buffers of megabytes, and with less
+	// room it would do little else than collect them.
+	roomy        = 112 << 20
+	roomyPercent = 100
 	// lingering is how long it keeps that after the last use: files come one after
 	// the other.
 	lingering = 20 * time.Second
@@ -21,9 +23,11 @@ const (
 type room struct {
 	mu    sync.Mutex
 	users int
-	// usual is the limit to go back to; 0: it was not changed.
-	usual int64
-	leave *time.Timer
+	// usual is the limit to go back to; 0: it was not changed. usualPercent is how much
+	// garbage it lets pile up, in percent of what is in use: while there is room, more.
+	usual        int64
+	usualPercent int
+	leave        *time.Timer
 }
 
 // enter lets the agent take more until what it returns is called.
@@ -39,6 +43,7 @@ func (m *room) enter() (leave func()) {
 		if before := debug.SetMemoryLimit(-1); before < roomy {
 			m.usual = before
 			debug.SetMemoryLimit(roomy)
+			m.usualPercent = debug.SetGCPercent(roomyPercent)
 		}
 	}
 	return m.exit
@@ -58,6 +63,7 @@ func (m *room) shrink() {
 	if m.users > 0 || m.usual == 0 {
 		return
 	}
+	debug.SetGCPercent(m.usualPercent)
 	debug.SetMemoryLimit(m.usual)
 	m.usual = 0
 	debug.FreeOSMemory()
