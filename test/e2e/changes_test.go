@@ -312,6 +312,63 @@ func TestB18EditsInARow(t *testing.T) {
 	wantStreaming(t, c, 3)
 }
 
+// B-18: edits while a replica's node is away. Writes go on, the status tells what is
+// waited for, and once the node is back, everybody comes to what the last edit asks for.
+func TestB18EditsWhileANodeIsAway(t *testing.T) {
+	framework.LocalOnly(t)
+	f := framework.New(t)
+	c := f.Create("away", framework.Instances(3), memory("64Mi"))
+	c.AwaitReady()
+	c.SQL(framework.RW, "create table kept (n int)")
+	primary, pods := c.Primary(), c.Pods()
+	away := ""
+	for name, pod := range pods {
+		if pod.Spec.NodeName != pods[primary].Spec.NodeName {
+			away = name
+		}
+	}
+	node := pods[away].Spec.NodeName
+	f.LocalCluster("node", "stop", node)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if _, err := framework.RunLocal(ctx, "node", "start", node); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, edit := range [][]framework.Modifier{
+		{framework.Parameter("max_connections", "120"), memory("80Mi")},
+		{framework.Parameter("work_mem", "7MB")},
+		{framework.Parameter("max_connections", "70"), memory("96Mi")},
+	} {
+		c.Edit(edit...)
+		f.Hold(2*time.Second, "time goes by between edits", func(context.Context) error { return nil })
+	}
+	message := c.AwaitCondition(v1.ConditionUpToDate, metav1.ConditionFalse, away)
+	t.Logf("UpToDate says: %s", message)
+	c.SQL(framework.RW, "insert into kept values (1)")
+	f.Await(framework.Patience, "the status is of the last edit", func(ctx context.Context) error {
+		live, err := c.Get(ctx)
+		if err != nil {
+			return err
+		}
+		return framework.Want("status.observedGeneration", live.Status.ObservedGeneration, live.Generation)
+	})
+
+	f.LocalCluster("node", "start", node)
+	c.AwaitCondition(v1.ConditionUpToDate, metav1.ConditionTrue)
+	c.AwaitReady()
+	wantEverywhere(t, c, "max_connections", "70")
+	wantEverywhere(t, c, "work_mem", "7MB")
+	for name, pod := range c.Pods() {
+		if got := pod.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory]; got.String() != "96Mi" {
+			t.Errorf("pod %s asks for %s", name, &got)
+		}
+	}
+	wantStreaming(t, c, 3)
+	c.AwaitRows(framework.RO, "select n from kept", "1")
+}
+
 // C-15: sessions that sit idle, and one in a transaction, hold up neither a restart
 // for a parameter, nor the end of the primary's pod, nor a switchover; and each
 // time the server was asked for a fast shutdown and ended by it.
