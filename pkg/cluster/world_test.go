@@ -112,7 +112,7 @@ type world struct {
 // volumeData is a database as a volume holds it.
 type volumeData struct {
 	// recovered is where the recovery ended by which it was made of a backup.
-	recovered *instanceapi.Recovered
+	recovered                    *instanceapi.Recovered
 	systemID, dataID, lastHolder string
 	term                         uint64
 	// demand is the max_connections that its control file has, and good the
