@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -40,6 +41,19 @@ func TestA21JDBCDriverLogsIn(t *testing.T) {
 	if err := wantJDBC(t.Context(), f, other, secret["ca.crt"], "could not be verified by hostnameverifier"); err != nil {
 		t.Error(err)
 	}
+
+	// E-02: a login that is deleted comes back, and the server has it.
+	f.Kubectl("delete", "secret", "java-app")
+	f.Await(framework.Patience, "every form of the new login logs in", func(ctx context.Context) error {
+		now, err := f.Secret(ctx, "java-app")
+		if err != nil {
+			return err
+		}
+		if now["password"] == secret["password"] {
+			return errors.New("it has the password of the one that was deleted")
+		}
+		return errors.Join(wantForms(ctx, f, now, now["password"]), wantJDBC(ctx, f, now["jdbc-uri"], now["ca.crt"], "app of app over TLS"))
+	})
 }
 
 // verifying is the change of docs/connecting.md to a URI for JDBC.
