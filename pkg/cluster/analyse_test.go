@@ -1109,6 +1109,16 @@ var analyseCases = []analyseCase{
 		})
 		w.probe("shop-1", false)
 	}},
+	{why: "C-08: the WAL volume has no room for another segment, and the server has ended", change: func(w *world) {
+		*w = *newWorld(1)
+		w.wal("512Mi", "")
+		w.settle()
+		w.say("shop-1", func(s *instanceapi.State) {
+			s.Ready, s.Phase, s.WALVolumeSize, s.WALVolumeFree = false, instanceapi.PhaseFailed, 1<<29, 12<<20
+			s.Message = "the server ended: PANIC: could not write: No space left on device"
+		})
+		w.probe("shop-1", false)
+	}},
 	{why: "C-08: volumes of a cluster that is down for want of space grow", change: func(w *world) {
 		*w = *newWorld(1)
 		w.wal("512Mi", "")

@@ -289,7 +289,8 @@ func sizeField(claim *corev1.PersistentVolumeClaim) string {
 	return "spec.storage.size"
 }
 
-// isFull says whether the agent finds less than a hundredth of the volume free.
+// isFull says whether the agent finds less than a hundredth of the volume free, or, once
+// the server has ended, no room for another segment of WAL.
 func isFull(i Instance, claim *corev1.PersistentVolumeClaim) bool {
 	if i.State == nil {
 		return false
@@ -298,7 +299,9 @@ func isFull(i Instance, claim *corev1.PersistentVolumeClaim) bool {
 	if claim == i.WAL {
 		size, free = i.State.WALVolumeSize, i.State.WALVolumeFree
 	}
-	return size > 0 && free < size/100
+	// A segment of WAL that could not be written whole is gone again, and leaves room.
+	const segment = 16 << 20
+	return size > 0 && (free < size/100 || !i.runs() && free < segment)
 }
 
 // fullVolume is a volume of the instance on which nothing is free; nil: there is

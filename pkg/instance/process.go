@@ -105,7 +105,7 @@ func (s *server) exitError() error {
 // file: the FATAL line only tells that it could not be loaded. What it says
 // before it can log begins with its name.
 func lastWords(log string) string {
-	words, against, previous, bare := "", "", "", false
+	words, against, previous, bare, aftermath := "", "", "", false, false
 	for line := range strings.Lines(log) {
 		severity, text := splitLogLine(line)
 		switch severity {
@@ -117,10 +117,14 @@ func lastWords(log string) string {
 				words += " " + strings.TrimSpace(line)
 			}
 		case "FATAL", "PANIC":
+			// A command that was running when the server ended is not why it did.
+			if aftermath = words != "" && strings.HasPrefix(text, "archive command was terminated"); aftermath {
+				break
+			}
 			bare = false
 			words = severity + ": " + text
 		case "DETAIL", "HINT":
-			if words != "" {
+			if words != "" && !aftermath {
 				words += "; " + severity + ": " + text
 			}
 		case "LOG":

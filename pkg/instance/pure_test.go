@@ -125,6 +125,11 @@ func TestLastWords(t *testing.T) {
 2026-11-28 01:00:00 UTC [1] HINT:  use less
 2026-11-28 01:00:00 UTC [1] LOG:  database system is shut down
 `, "FATAL: could not map memory; HINT: use less"},
+		{"what else ends with it", `x PANIC:  could not write to file "pg_wal/xlogtemp.330": No space left on device
+x LOG:  terminating any other active server processes
+x FATAL:  archive command was terminated by signal 3: Quit
+x DETAIL:  The failed archive command was: archive 000000010000000000000002
+`, `PANIC: could not write to file "pg_wal/xlogtemp.330": No space left on device`},
 		{"before it can log", `postgres: could not find the database system
 Expected to find it in the directory "/a",
 but could not open file "/a/global/pg_control": No such file or directory
