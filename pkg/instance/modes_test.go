@@ -86,7 +86,7 @@ func TestModeChangesWhileAClientWrites(t *testing.T) {
 // A primary whose replicas are all gone goes on alone in mode preferred, and
 // nobody may take over from it; it waits in mode required. So it is, too, when
 // people change from one to the other meanwhile.
-func TestModeChangesWithoutReplicas(t *testing.T) {
+func TestC29ModeChangesWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	w, pods := three(t, instanceapi.HA{Mode: "required", Need: 1})
 	primary := pods["shop-1"]
