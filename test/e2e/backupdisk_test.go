@@ -31,14 +31,16 @@ func TestD14StoreIsAwayUntilTheDiskIsFull(t *testing.T) {
 	bucket.Stop()
 
 	acknowledged, served := 0, true
-	// until writes a segment of WAL each time, until a condition has that reason.
-	until := func(kind, reason string, each time.Duration) (message string) {
+	// until writes, until a condition has that reason, a segment of WAL each time; but none
+	// more once the volume is so full, in percent.
+	until := func(kind, reason string, most int) (message string) {
 		t.Helper()
 		f.Await(2*framework.Patience, kind+" says "+reason, func(ctx context.Context) error {
 			_, err := c.TrySQL(ctx, framework.RW, fmt.Sprintf("insert into kept values (%d)", acknowledged+1))
 			if served = err == nil; served {
 				acknowledged++
-				_, _ = c.TrySQLIn(ctx, "fills-1", "select pg_switch_wal()") // it fails when there is no room
+				const another = `test "$(df --output=pcent /pgwal | tail -n 1 | tr -dc 0-9)" -gt %d || psql -X -q -c 'select pg_switch_wal()'`
+				_, _ = c.TryShell(ctx, "fills-1", fmt.Sprintf(another, most)) // it fails when there is no room
 			}
 			live, err := c.Get(ctx)
 			if err != nil {
@@ -46,19 +48,19 @@ func TestD14StoreIsAwayUntilTheDiskIsFull(t *testing.T) {
 			}
 			condition := meta.FindStatusCondition(live.Status.Conditions, kind)
 			if condition == nil || condition.Reason != reason {
-				return errors.Join(errors.New(framework.Summary(live)), framework.Sleep(ctx, each))
+				return errors.Join(errors.New(framework.Summary(live)), framework.Sleep(ctx, time.Second))
 			}
 			message = condition.Message
 			return nil
 		})
 		return message
 	}
-	// The last fifth is four segments: the operator looks sooner than they are written.
-	t.Logf("the warning: %s", until(v1.ConditionArchivingWAL, v1.ReasonArchiveFillsDisk, 4*time.Second))
+	const warned, full = 82, 100
+	t.Logf("the warning: %s", until(v1.ConditionArchivingWAL, v1.ReasonArchiveFillsDisk, warned))
 	if !served {
 		t.Error("the warning came when the server served no more")
 	}
-	t.Logf("in the end: %s", until(v1.ConditionPrimaryAvailable, v1.ReasonDiskFull, time.Second))
+	t.Logf("in the end: %s", until(v1.ConditionPrimaryAvailable, v1.ReasonDiskFull, full))
 
 	bucket.Run()
 	c.Edit(walOfSize("640Mi"))
