@@ -357,13 +357,13 @@ func (a *Agent) recoverData(ctx context.Context, r recovering) (instanceapi.Reco
 	}
 }
 
-// askRecovered asks a server that has recovered, and not restarted since, where that
-// ended.
+// askRecovered asks a server that has recovered where that ended. One that has restarted
+// since, with nothing to replay, knows where its own timeline is.
 func (a *Agent) askRecovered(ctx context.Context) (instanceapi.Recovered, error) {
 	var recovered instanceapi.Recovered
 	var end string
 	var last sql.NullTime
-	if err := a.sql.Row(ctx, "SELECT pg_last_wal_replay_lsn(), pg_last_xact_replay_timestamp()", &end, &last); err != nil {
+	if err := a.sql.Row(ctx, "SELECT coalesce(pg_last_wal_replay_lsn(), pg_current_wal_lsn()), pg_last_xact_replay_timestamp()", &end, &last); err != nil {
 		return recovered, fmt.Errorf("ask where recovery has ended: %w", err)
 	}
 	var err error
